@@ -1,0 +1,1 @@
+"""Environments: one interface (base), one file per kind."""

@@ -1,0 +1,21 @@
+"""The one exception a user is meant to see: a sentence that says what is wrong and what to do. The CLI exits with 2."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input, told in a sentence. Never raised for a fault of our own: those keep their traceback."""
+
+
+def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
+    """The end of an error sentence: ' Did you mean x or y?', or the empty string when nothing is close."""
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=count, cutoff=0.5)
+    return f" Did you mean {' or '.join(by_lower[name] for name in close)}?" if close else ""
+
+
+def missing_package(needed_for: str, package: str, extra: str | None = None) -> UserError:
+    """An optional package is not installed: say for what it is needed and the line that installs it."""
+    line = f"pip install 'fastdqn[{extra}]'" if extra else f"pip install {package}"
+    return UserError(f"{needed_for} needs the package {package}, which is not installed. Install it with: {line}")

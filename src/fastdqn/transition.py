@@ -17,9 +17,11 @@ class EnvSpec:
     obs_shape: tuple[int, ...]  # one observation as stored: pixels are (channels, height, width), newest frame only
     obs_dtype: np.dtype[Any]
     num_actions: int
+    action_start: int = 0  # actions are 0 .. num_actions-1 inside fastdqn; a Discrete space may start elsewhere
     frame_skip: int = 1  # emulator frames per step
     clip_rewards: bool = False  # learn from rewards clipped to [-1, 1]; scores always use raw rewards
     protocol: str = "plain"  # named rules a score was made under: plain, classic, machado
+    score: str = "rewards"  # what a game's score sums: 'rewards' (all, raw) or 'gains' (positive ones: a snake's food)
     eval_epsilon: float = 0.0  # the evaluator's exploration: 0.01 on Atari, 0 elsewhere
     max_eval_steps: int = 27_000  # the evaluator cuts a longer game
     has_film: bool = True  # a single environment of this kind can be rendered

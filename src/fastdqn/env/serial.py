@@ -22,8 +22,6 @@ class SerialLanes:
         self.envs = [make() for make in makers]
         self.num_lanes = len(self.envs)
         self.groups = split_lanes(self.num_lanes, num_groups)
-        # Actions are 0..n-1 inside fastdqn; a Discrete space may start elsewhere
-        self._action_start = int(getattr(self.envs[0].action_space, "start", 0))
         self._needs_reset = np.zeros(self.num_lanes, bool)
         self._tick = Tick(
             obs=np.zeros((self.num_lanes, *spec.obs_shape), spec.obs_dtype),
@@ -77,7 +75,7 @@ class SerialLanes:
         self._needs_reset[lane] = False
 
     def _step_lane(self, lane: int, action: int) -> None:
-        obs, reward, terminated, truncated, info = self.envs[lane].step(action + self._action_start)
+        obs, reward, terminated, truncated, info = self.envs[lane].step(action + self.spec.action_start)
         life_lost = bool(info.get("life_lost", False))
         self._needs_reset[lane] = terminated or truncated
         self._fill(

@@ -1,0 +1,30 @@
+"""From a network to greedy actions: the textbook way, and without autograd (switch `inference_mode`)."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fastdqn.actor.policy import Greedy
+
+
+def make_greedy(network: nn.Module, device: str) -> Greedy:
+    """Textbook: the forward pass records an autograd graph that is thrown away."""
+
+    def greedy(states: np.ndarray) -> np.ndarray:
+        values = network(torch.from_numpy(states).to(device))
+        actions: Any = values.argmax(1).cpu().numpy()
+        return np.asarray(actions)
+
+    return greedy
+
+
+def without_autograd(greedy: Greedy) -> Greedy:
+    """The same function under torch.inference_mode: no graph, no version counters."""
+
+    def inference(states: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            return greedy(states)
+
+    return inference

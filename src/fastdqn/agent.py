@@ -1,0 +1,147 @@
+"""An agent for those who own their loop: act, remember, learn, save, load.
+
+    agent = Agent(env.observation_space, env.action_space.n)
+    action = agent.act(obs)
+    agent.remember(obs, action, reward, next_obs, terminated, truncated)
+    agent.learn()
+
+It is the same replay, loss and update as `fastdqn train`, with one lane and you in the place of the runner.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastdqn import seeding
+from fastdqn.build import build_greedy, build_learner, build_replay, exploration, to_device
+from fastdqn.actor.policy import explore
+from fastdqn.config import Config, make_config
+from fastdqn.errors import UserError
+from fastdqn.learner.network import MakeBody, make_network
+from fastdqn.metrics import Timers
+from fastdqn.run.model import load_model, save_model
+from fastdqn.run.preflight import choose_device
+from fastdqn.switches import resolve
+from fastdqn.transition import Block, EnvSpec
+
+ONE_LANE = slice(0, 1)
+
+
+class Agent:
+    """A DQN agent. `observations` is a Gymnasium Box, a shape, or the length of a vector."""
+
+    def __init__(
+        self,
+        observations: Any,
+        num_actions: int,
+        *,
+        dtype: Any = None,
+        preset: str = "default",
+        settings: Mapping[str, Any] | None = None,
+        network: MakeBody | None = None,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        shape, box_dtype = _shape_and_dtype(observations)
+        self.spec = EnvSpec("own loop", shape, np.dtype(dtype or box_dtype), int(num_actions))
+        overrides = dict(settings or {}) | {"actor.lanes": 1, "actor.groups": 1, "replay.stack": 1, "seed": seed}
+        self.config: Config = make_config("own loop", preset, overrides)
+        self.device = choose_device(device, large_network=False)
+        switches, _ = resolve(self.config.switches.on, self.config.switches.off)
+        torch.manual_seed(seeding.integer(seed, "weights"))
+        online = make_network(self.config.network, self.spec.obs_shape, self.spec.obs_dtype, num_actions, network)
+        self._rng = seeding.stream(seed, "explore")
+        self._replay = build_replay(self.config, self.spec, 1, switches)
+        self._learner = build_learner(self.config, online.to(self.device), self._replay, self.device, Timers())
+        self._greedy = build_greedy(online, self.device, switches)
+        self._epsilon = exploration(self.config)
+        self._newest: np.ndarray | None = None  # the observation of the open row, None before the first and after an end
+        self.steps = 0
+
+    @property
+    def memory(self) -> Any:
+        """The replay; len(agent.memory) is the number of transitions that can be drawn."""
+        return self._replay
+
+    @property
+    def updates(self) -> int:
+        return self._learner.updates
+
+    @property
+    def epsilon(self) -> float:
+        return self._epsilon(self.steps)
+
+    def act(self, obs: Any, explore_too: bool = True) -> int:
+        """Epsilon-greedy on the schedule, which counts the steps remembered; greedy with explore_too=False."""
+        epsilon = self.epsilon if explore_too else 0.0
+        if epsilon >= 1.0:
+            return int(self._rng.integers(self.spec.num_actions))
+        greedy = self._greedy(self._array(obs)[None])
+        return int(explore(greedy, epsilon, self.spec.num_actions, self._rng)[0])
+
+    def remember(
+        self, obs: Any, action: int, reward: float, next_obs: Any, terminated: bool, truncated: bool = False
+    ) -> None:
+        """One step. Steps that follow each other share their observation; one that does not begins a new episode."""
+        if not 0 <= action < self.spec.num_actions:
+            raise ValueError(f"action {action} is not one of 0..{self.spec.num_actions - 1}")
+        obs, next_obs = self._array(obs), self._array(next_obs)
+        if self._newest is None or not np.array_equal(self._newest, obs):
+            self._append(obs, first=True)
+        self._append(next_obs, action, reward, terminated)
+        self._newest = None if terminated or truncated else next_obs.copy()
+        self.steps += 1
+
+    def learn(self, batch_size: int | None = None) -> float | None:
+        """One update; returns its loss, or None while there are fewer transitions than a batch."""
+        size = batch_size or self.config.learner.batch_size
+        if len(self._replay) < size:
+            return None
+        self._learner.train_on(to_device(self._replay.sample(size), self.device))
+        return self._learner.read_means()[0]
+
+    def save(self, path: str | Path) -> None:
+        """The weights. A whole run that can be continued is what `fastdqn train` keeps."""
+        facts = {
+            "env_id": self.spec.env_id,
+            "step": self.steps,
+            "update": self.updates,
+            "state_shape": list(self.spec.obs_shape),
+            "num_actions": self.spec.num_actions,
+        }
+        save_model(Path(path), self._learner.online, facts)
+
+    def load(self, path: str | Path) -> None:
+        load_model(Path(path), self._learner.online)
+        self._learner.target.load_state_dict(self._learner.online.state_dict())
+
+    def _append(self, obs: np.ndarray, action: int = 0, reward: float = 0.0, terminal: bool = False, first: bool = False) -> None:
+        self._replay.append(
+            Block(
+                lanes=ONE_LANE,
+                action=np.array([action]),
+                reward=np.array([reward], np.float32),
+                terminal=np.array([terminal]),
+                first=np.array([first]),
+                obs=obs[None],
+            )
+        )
+
+    def _array(self, obs: Any) -> np.ndarray:
+        array = np.asarray(obs, self.spec.obs_dtype)
+        if array.size != np.prod(self.spec.obs_shape):
+            raise ValueError(f"this agent was made for observations of shape {self.spec.obs_shape}, not {array.shape}")
+        return array.reshape(self.spec.obs_shape)
+
+
+def _shape_and_dtype(observations: Any) -> tuple[tuple[int, ...], Any]:
+    if hasattr(observations, "shape") and hasattr(observations, "dtype"):
+        if observations.shape is None:
+            raise UserError(f"The agent needs a Box of observations, not {type(observations).__name__}.")
+        return tuple(observations.shape) or (1,), observations.dtype
+    if isinstance(observations, (int, np.integer)):
+        return (int(observations),), np.float32
+    return tuple(int(side) for side in observations), np.float32

@@ -1,0 +1,280 @@
+"""Config is data: one frozen model per part, a sentence under each field, presets as YAML, errors as sentences.
+
+Order of precedence, weakest first: the defaults here, the preset, `--set key=value`, the command's own options.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from fastdqn.errors import UserError, nearest
+
+_NUMBER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?([kmbg])?", re.IGNORECASE)
+_SUFFIX = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+
+
+def parse_number(text: Any) -> Any:
+    """'1e6', '10M', '1.5k' and '200_000' as numbers; anything else is handed back for the type check to judge."""
+    if not isinstance(text, str) or not _NUMBER.fullmatch(text.strip()):
+        return text
+    plain = text.strip().replace("_", "").lower()
+    suffix = plain[-1] if plain[-1] in "kmbg" else ""
+    value = float(plain[: len(plain) - len(suffix)]) * _SUFFIX[suffix]
+    return int(value) if value.is_integer() else value
+
+
+Count = Annotated[int, BeforeValidator(parse_number)]  # every whole number: RL users type 1e6 and 10M
+Real = Annotated[float, BeforeValidator(parse_number)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ActorConfig(Section):
+    lanes: Count = Field(8, ge=1, le=65_536)
+    """Environments played at the same time."""
+    groups: Count = Field(1, ge=1, le=64)
+    """Groups the lanes are split into; one group can emulate while another is in the network."""
+    epsilon_start: Real = Field(1.0, ge=0, le=1)
+    """Share of random actions at the first step."""
+    epsilon_end: Real = Field(0.05, ge=0, le=1)
+    """Share of random actions once the schedule has ended."""
+    epsilon_steps: Count = Field(10_000, ge=0)
+    """Steps over which epsilon falls, linearly, from start to end."""
+
+
+class ReplayConfig(Section):
+    capacity: Count = Field(100_000, ge=1)
+    """Rows kept, over all lanes together (a game of L steps takes L + 1 rows)."""
+    stack: Count | None = Field(None, ge=1, le=16)
+    """Frames joined into one state; unset = what the environment needs (4 on Atari, else 1)."""
+    n_step: Count = Field(1, ge=1, le=100)
+    """Rewards summed before bootstrapping."""
+    warmup_steps: Count = Field(1_000, ge=0)
+    """Steps played at random before the first update."""
+
+
+class NetworkConfig(Section):
+    kind: Literal["auto", "mlp", "cnn", "nature"] = "auto"
+    """auto: nature for pictures of 36x36 and more, cnn for smaller ones, mlp for everything else."""
+    hidden: tuple[Count, ...] = (256, 256)
+    """Widths of the fully connected layers (the Nature network has one of 512)."""
+    channels: tuple[Count, ...] = (32, 64)
+    """Widths of the convolutions of `cnn`, and of `nature` when three are given."""
+
+
+class LearnerConfig(Section):
+    batch_size: Count = Field(64, ge=1)
+    """Transitions per update."""
+    steps_per_update: Real = Field(4, gt=0)
+    """Environment steps that earn one update; samples per step = batch_size / steps_per_update."""
+    gamma: Real = Field(0.99, ge=0, le=1)
+    """Discount per step."""
+    double: bool = False
+    """Choose the next action with the online network, value it with the target network."""
+    loss: Literal["huber", "mse"] = "huber"
+    """Error function on the temporal difference."""
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    """Optimizer; rmsprop is the centred one of the Nature paper."""
+    lr: Real = Field(1e-3, gt=0)
+    """Learning rate at the start."""
+    lr_end: Real | None = Field(None, ge=0)
+    """Learning rate reached linearly at the step limit; unset = constant."""
+    optimizer_eps: Real = Field(1e-8, gt=0)
+    """The optimizer's epsilon."""
+    clip_grad_norm: Real = Field(10.0, ge=0)
+    """Largest norm of the whole gradient; 0 = no clipping."""
+    target: Literal["hard", "soft", "none"] = "hard"
+    """How the target network follows: copied every target_every updates, by target_tau each update, or not used."""
+    target_every: Count = Field(500, ge=1)
+    """Updates between two hard copies."""
+    target_tau: Real = Field(0.005, gt=0, le=1)
+    """Share of the online weights mixed into the target at each update (soft)."""
+    threads: Count = Field(0, ge=0, le=1024)
+    """CPU threads of torch; 0 = chosen for the machine and the network."""
+
+
+class EvaluatorConfig(Section):
+    every_steps: Count = Field(0, ge=0)
+    """Steps between two evaluations while training; 0 = only at the end (and every 20th of the run with a target)."""
+    at_end: bool = True
+    """Evaluate the final weights when training ends."""
+    episodes: Count = Field(30, ge=1)
+    """Fresh games per evaluation."""
+    lanes: Count = Field(10, ge=1)
+    """Games played at the same time."""
+    epsilon: Real | None = Field(None, ge=0, le=1)
+    """Share of random actions; unset = the environment's (0.01 on Atari, else 0)."""
+
+
+class LimitsConfig(Section):
+    """Training ends at whichever limit is reached first; a limit that is unset does not count."""
+
+    steps: Count | None = Field(100_000, ge=1)
+    """Environment steps over all lanes."""
+    episodes: Count | None = Field(None, ge=1)
+    """Finished games."""
+    minutes: Real | None = Field(None, gt=0)
+    """Minutes of training, evaluations included."""
+    target: Real | None = None
+    """Evaluator's mean score at which the game counts as solved."""
+
+
+class LogConfig(Section):
+    every_steps: Count = Field(1_000, ge=1)
+    """Steps between two lines of metrics.jsonl."""
+    sinks: tuple[Literal["tensorboard"], ...] = ()
+    """Further places the metrics go to."""
+    window_episodes: Count = Field(100, ge=1)
+    """Finished games that return_mean and score_mean are taken over."""
+
+
+class SwitchConfig(Section):
+    on: tuple[str, ...] = ()
+    """Speed-ups turned on beyond the defaults."""
+    off: tuple[str, ...] = ()
+    """Speed-ups turned off."""
+
+
+class Config(Section):
+    """Everything that decides what a run does."""
+
+    env_id: str
+    """The environment: snake, an Atari game, or a Gymnasium id."""
+    env: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment itself, such as env.dim=6."""
+    imports: tuple[str, ...] = ()
+    """Modules imported first, so that they can register environments."""
+    preset: str = "default"
+    """Name of the preset the rest began from."""
+    seed: Count = Field(0, ge=0, lt=2**63)
+    """Root of every random stream."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps."""
+    actor: ActorConfig = ActorConfig()
+    replay: ReplayConfig = ReplayConfig()
+    network: NetworkConfig = NetworkConfig()
+    learner: LearnerConfig = LearnerConfig()
+    evaluator: EvaluatorConfig = EvaluatorConfig()
+    limits: LimitsConfig = LimitsConfig()
+    log: LogConfig = LogConfig()
+    switches: SwitchConfig = SwitchConfig()
+
+    @model_validator(mode="after")
+    def _groups_fit_lanes(self) -> "Config":
+        if self.actor.groups > self.actor.lanes:
+            raise ValueError(f"actor.groups={self.actor.groups} is more than actor.lanes={self.actor.lanes}")
+        if not any(v is not None for v in self.limits.model_dump().values()):
+            raise ValueError("set at least one limit: steps, episodes, minutes or target")
+        return self
+
+    @property
+    def samples_per_step(self) -> float:
+        return self.learner.batch_size / self.learner.steps_per_update
+
+
+def make_config(env_id: str, preset: str, overrides: Mapping[str, Any]) -> Config:
+    """A config from a preset and dotted overrides such as {'learner.batch_size': 128}."""
+    tree = load_preset(preset)
+    tree.update(env_id=env_id, preset=preset)
+    for key, value in overrides.items():
+        _put(tree, key.split("."), value)
+    return validate(tree)
+
+
+def validate(tree: Mapping[str, Any]) -> Config:
+    """A config from nested dicts; a fault becomes one sentence."""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise UserError(_sentence(error)) from None
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """'learner.batch_size=128' -> ('learner.batch_size', 128); the value is read as YAML, numbers as RL users type them."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"'{text}' is not a setting. Write it as key=value, for example learner.batch_size=128.")
+    try:
+        return key.strip(), parse_number(yaml.safe_load(value) if value else value)
+    except yaml.YAMLError:
+        raise UserError(f"The value of '{text}' cannot be read.") from None
+
+
+def preset_names() -> list[str]:
+    return sorted(file.name.removesuffix(".yaml") for file in _preset_folder().iterdir() if file.name.endswith(".yaml"))
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """A preset of the package by name, or a YAML file of the user's by path."""
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).is_file():
+            raise UserError(f"There is no preset file {name}.")
+        return read_yaml(Path(name))
+    if name not in preset_names():
+        raise UserError(f"Unknown preset '{name}'.{nearest(name, preset_names())} Presets: {', '.join(preset_names())}.")
+    return _checked_mapping(yaml.safe_load((_preset_folder() / f"{name}.yaml").read_text()), name)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        return _checked_mapping(yaml.safe_load(path.read_text()), str(path))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not readable YAML: {error}") from None
+
+
+def to_yaml(config: Config) -> str:
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def setting_rows() -> list[tuple[str, Any, str]]:
+    """Every setting as (dotted key, default, sentence), in reading order."""
+    return list(_rows(Config, ""))
+
+
+def _preset_folder() -> Any:
+    return resources.files("fastdqn") / "presets"
+
+
+def _checked_mapping(tree: Any, where: str) -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        raise UserError(f"{where} does not hold settings (a mapping of names to values).")
+    return tree
+
+
+def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
+    for name in path[:-1]:
+        branch = tree.setdefault(name, {})
+        if not isinstance(branch, dict):
+            raise UserError(f"'{'.'.join(path)}' is not a setting: {name} is a value, not a section.")
+        tree = branch
+    tree[path[-1]] = value
+
+
+def _rows(model: type[BaseModel], prefix: str) -> Iterable[tuple[str, Any, str]]:
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+            yield from _rows(info.annotation, f"{prefix}{name}.")
+        else:
+            default = {} if info.default_factory else info.default
+            yield prefix + name, default, info.description or ""
+
+
+def _sentence(error: ValidationError) -> str:
+    fault = error.errors()[0]
+    key = ".".join(str(part) for part in fault["loc"] if not (isinstance(part, str) and part.startswith("function-")))
+    if fault["type"] == "extra_forbidden":
+        known = [row[0] for row in setting_rows()]
+        last = key.rsplit(".", 1)[-1]
+        similar = nearest(key, known) or nearest(last, [name for name in known if last in name])
+        return f"Unknown setting '{key}'.{similar} All settings: fastdqn settings."
+    if not key:
+        return fault["msg"].removeprefix("Value error, ") + "."
+    message = fault["msg"].replace("Input should be", "it must be")
+    return f"{key}={fault['input']!r} is out of place: {message}."

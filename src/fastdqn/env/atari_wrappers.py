@@ -1,0 +1,302 @@
+"""The textbook Atari chain: one Gymnasium wrapper per idea, one environment at a time.
+
+    emulator -> FireReset -> NoopReset -> FrameLimit -> MaxAndSkip -> LifeLossInfo | EpisodicLife
+             -> WarpFrame -> ToChannelsFirst -> ClipReward -> FrameStack
+
+It plays by the same rules as the native lanes (env/atari.py), frame by frame and bit by bit; what Baselines does
+otherwise is said where it matters.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from fastdqn.env.atari_games import load_ale
+from fastdqn.env.atari_settings import AtariSettings
+from fastdqn.errors import missing_package
+
+Picture = npt.NDArray[np.uint8]  # (height, width), (height, width, channels) or (channels, height, width)
+AtariWrapper = gymnasium.Wrapper[Picture, int, Picture, int]
+Step = tuple[Picture, float, bool, bool, dict[str, Any]]
+Reset = tuple[Picture, dict[str, Any]]
+Options = dict[str, Any] | None
+
+
+def make_textbook_atari(
+    game: str, settings: AtariSettings, render_mode: str | None = None
+) -> "gymnasium.Env[Any, Any]":
+    """One environment as a book would write it. With render_mode 'rgb_array', render() gives the colour screen."""
+    env: gymnasium.Env[Any, Any] = load_ale(game).env.AtariEnv(
+        game,
+        obs_type="grayscale",  # ale-py's own luminance, the one the native lanes use
+        frameskip=1,
+        repeat_action_probability=settings.repeat_action_probability,
+        full_action_space=settings.full_action_space,
+        render_mode=render_mode,
+    )
+    if settings.fire_reset and not settings.episodic_life:
+        env = FireReset(env)  # one frame, at the start of a game, as ale-py does
+    if settings.noop_max > 0:
+        env = NoopReset(env, settings.noop_max)
+    env = FrameLimit(env, settings.max_frames_per_game)
+    if settings.max_and_skip:
+        env = MaxAndSkip(env, settings.frame_skip, settings.max_pool)
+    if settings.episodic_life:
+        env = EpisodicLife(env)
+        if settings.fire_reset:
+            env = FireReset(env)  # one step, at the start of every life, as Baselines does
+    elif settings.tells_lives:
+        env = LifeLossInfo(env)
+    if settings.warp:
+        env = WarpFrame(env, settings.screen)
+    if settings.to_channels_first:
+        env = ToChannelsFirst(env)
+    if settings.clip_reward:
+        env = ClipReward(env)
+    if settings.frame_stack > 1:
+        env = FrameStack(env, settings.frame_stack)
+    return env
+
+
+class FireReset(AtariWrapper):
+    """Presses FIRE once after a reset, where the game has FIRE: some games stand still until then.
+
+    Baselines presses action 2 after it as well, which is a move to the side and starts nothing.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._fire = action_index(env, "FIRE")
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
+        obs, info = self.env.reset(seed=seed, options=options)
+        if self._fire is None:
+            return obs, info
+        obs, _, terminated, truncated, info = self.env.step(self._fire)
+        return self.env.reset(options=options) if terminated or truncated else (obs, info)
+
+
+class NoopReset(AtariWrapper):
+    """Starts a game with 0 to noop_max frames of doing nothing, so that no two games start alike.
+
+    Frames that a FireReset inside has already played count as well. Baselines draws from 1 to noop_max, which ale-py
+    cannot. Two board games have no NOOP among their own actions; they start at once.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], noop_max: int) -> None:
+        super().__init__(env)
+        self.noop_max = noop_max
+        self._noop = action_index(env, "NOOP")
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
+        obs, info = self.env.reset(seed=seed, options=options)
+        age = int(self.unwrapped.np_random.integers(0, self.noop_max + 1))  # in frames
+        if self._noop is None:
+            return obs, info
+        for _ in range(age - info.get("episode_frame_number", 0)):
+            obs, _, terminated, truncated, info = self.env.step(self._noop)
+            if terminated or truncated:
+                obs, info = self.env.reset(options=options)
+        return obs, info
+
+
+class FrameLimit(AtariWrapper):
+    """Truncates a game after max_frames frames; it stands inside the skip, where a step is one frame."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], max_frames: int) -> None:
+        super().__init__(env)
+        self.max_frames = max_frames
+        self._frames = 0
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
+        self._frames = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: int) -> Step:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._frames += 1
+        cut = self._frames >= self.max_frames and not terminated
+        return obs, float(reward), terminated, truncated or cut, info
+
+
+class MaxAndSkip(AtariWrapper):
+    """Repeats an action for `skip` frames; the picture is the maximum of the last two, for sprites that flicker.
+
+    A frame on which the game ends is not looked at, so the last picture of a game is stale. ale-py and Gymnasium do
+    the same; nothing is learned from it, as no value follows a game's end.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], skip: int = 4, max_pool: bool = True) -> None:
+        super().__init__(env)
+        self.skip = skip
+        self.max_pool = max_pool
+        shape = env.observation_space.shape
+        assert shape is not None
+        self._last_two = np.zeros((2, *shape), np.uint8)  # newest first
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._last_two[0] = obs
+        self._last_two[1] = 0
+        return obs, info
+
+    def step(self, action: int) -> Step:
+        total_reward = 0.0
+        for frames_left in range(self.skip, 0, -1):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total_reward += float(reward)
+            if terminated or truncated:
+                break
+            if frames_left <= 2:
+                self._last_two[frames_left - 1] = obs
+        if self.max_pool:
+            np.maximum(self._last_two[0], self._last_two[1], out=self._last_two[0])
+        return self._last_two[0].copy(), total_reward, terminated, truncated, info
+
+
+class LifeLossInfo(AtariWrapper):
+    """Tells of a lost life in info['life_lost'] and lets the game go on: no step and no reward is lost."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._lives = 0
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._lives = info["lives"]
+        return obs, info
+
+    def step(self, action: int) -> Step:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        info["life_lost"] = is_life_lost(self._lives, info["lives"], terminated)
+        self._lives = info["lives"]
+        return obs, float(reward), terminated, truncated, info
+
+
+class EpisodicLife(AtariWrapper):
+    """Baselines' way: a lost life is `terminated`, and the next reset plays on with one no-op step.
+
+    That step's reward is lost to the score, which is why LifeLossInfo is the default.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._lives = 0
+        self._game_over = True
+        self._noop = action_index(env, "NOOP") or 0
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
+        if self._game_over or seed is not None:
+            obs, info = self.env.reset(seed=seed, options=options)
+        else:
+            obs, _, terminated, truncated, info = self.env.step(self._noop)
+            if terminated or truncated:  # the game can end on the very step that was to bring us to the next life
+                obs, info = self.env.reset(options=options)
+        self._game_over = False
+        self._lives = info["lives"]
+        return obs, info
+
+    def step(self, action: int) -> Step:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._game_over = terminated or truncated
+        info["life_lost"] = is_life_lost(self._lives, info["lives"], terminated)
+        self._lives = info["lives"]
+        return obs, float(reward), terminated or info["life_lost"], truncated, info
+
+
+class WarpFrame(AtariWrapper):
+    """Resizes a grey picture (height, width) to (size, size, 1) by averaging areas."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], size: int = 84) -> None:
+        super().__init__(env)
+        try:
+            import cv2
+        except ImportError:
+            raise missing_package("Resizing Atari pictures", "opencv-python-headless", "image") from None
+        cv2.setNumThreads(1)  # a pool of threads costs more than one small picture takes
+        self._cv2: Any = cv2
+        self.size = size
+        self.observation_space = gymnasium.spaces.Box(0, 255, (size, size, 1), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._resize(obs), info
+
+    def step(self, action: int) -> Step:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._resize(obs), float(reward), terminated, truncated, info
+
+    def _resize(self, picture: Picture) -> Picture:
+        small: Picture = self._cv2.resize(picture, (self.size, self.size), interpolation=self._cv2.INTER_AREA)
+        return small[:, :, None]
+
+
+class ToChannelsFirst(AtariWrapper):
+    """(height, width, channels) becomes (channels, height, width), the order convolutions read."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        assert isinstance(space, gymnasium.spaces.Box)
+        shape = channels_first(np.zeros(space.shape, np.uint8)).shape
+        self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return channels_first(obs), info
+
+    def step(self, action: int) -> Step:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return channels_first(obs), float(reward), terminated, truncated, info
+
+
+class ClipReward(AtariWrapper):
+    """Clips to [-1, 1], as Nature does (the sign, as points are whole numbers); info['raw_reward'] keeps the points."""
+
+    def step(self, action: int) -> Step:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        info["raw_reward"] = float(reward)
+        return obs, max(-1.0, min(1.0, float(reward))), terminated, truncated, info
+
+
+class FrameStack(AtariWrapper):
+    """Joins the last `count` pictures along their first axis, oldest first; before a game's start they are zero."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], count: int) -> None:
+        super().__init__(env)
+        shape = env.observation_space.shape
+        assert shape is not None
+        self._channels = shape[0]
+        self._stack = np.zeros((count * shape[0], *shape[1:]), np.uint8)
+        self.observation_space = gymnasium.spaces.Box(0, 255, self._stack.shape, np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._stack[:] = 0
+        return self._push(obs), info
+
+    def step(self, action: int) -> Step:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._push(obs), float(reward), terminated, truncated, info
+
+    def _push(self, picture: Picture) -> Picture:
+        self._stack = np.concatenate([self._stack[self._channels :], picture])
+        return self._stack.copy()
+
+
+def action_index(env: gymnasium.Env[Any, Any], meaning: str) -> int | None:
+    """The number of the action NOOP or FIRE; None where the game has no such action (it need not be 0 or 1)."""
+    meanings: list[str] = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+    return meanings.index(meaning) if meaning in meanings else None
+
+
+def is_life_lost(lives_before: int, lives: int, terminated: bool) -> bool:
+    """Some games show 0 lives for a while before they end (Qbert): only a life after which play goes on counts."""
+    return 0 < lives < lives_before and not terminated
+
+
+def channels_first(picture: Picture) -> Picture:
+    """A picture without a channel axis gets one."""
+    return picture[None] if picture.ndim == 2 else np.ascontiguousarray(np.moveaxis(picture, -1, 0))

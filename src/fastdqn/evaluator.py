@@ -1,0 +1,94 @@
+"""ROLE: plays whole games without exploring and gives the score."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fastdqn.actor.games import Game, Games
+from fastdqn.actor.policy import Policy
+from fastdqn.env.base import LaneEnv
+
+
+@dataclass(frozen=True)
+class Score:
+    """The evaluator's verdict on one version of the weights."""
+
+    env_id: str
+    protocol: str
+    protocol_details: dict[str, Any]
+    step: int
+    update: int
+    epsilon: float
+    episodes: int
+    seeds: list[int]  # one per lane
+    mean: float
+    median: float
+    interval: tuple[float, float]  # 95 % bootstrap interval of the mean
+    scores: list[float]
+    steps: list[int]  # steps of each game
+    cut: int  # games longer than max_steps: their score so far counts, and the lane plays on as if anew
+    max_steps: int
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Evaluator:
+    """Every lane plays the same number of games: taking the first N to finish would favour short ones."""
+
+    def __init__(self, env: LaneEnv, policy: Policy, epsilon: float) -> None:
+        self.env, self._policy, self._epsilon = env, policy, epsilon
+
+    def evaluate(
+        self, episodes: int, seeds: list[int], step: int, update: int, stopped: Callable[[], bool] = lambda: False
+    ) -> Score | None:
+        """None when told to stop on the way: a partial evaluation is no evaluation."""
+        env, spec = self.env, self.env.spec
+        games = Games(env.num_lanes, spec)
+        quota = np.full(env.num_lanes, episodes // env.num_lanes)
+        quota[: episodes % env.num_lanes] += 1
+        finished: list[Game] = []
+        cut = 0
+        env.reset(seeds)
+        while quota.any():
+            if stopped():
+                return None
+            for group, lanes in enumerate(env.groups):
+                tick = env.recv(group)
+                ended = games.observe(lanes, tick)
+                too_long = lanes.start + np.flatnonzero(games.steps_of(lanes) >= spec.max_eval_steps)
+                cut += int((quota[too_long] > 0).sum())
+                for game in ended + [games.take(int(lane)) for lane in too_long]:
+                    if quota[game.lane]:
+                        quota[game.lane] -= 1
+                        finished.append(game)
+                self._policy.observe(lanes, tick)
+                env.send(group, self._policy.act(lanes, self._epsilon))
+        scores = np.array([game.score for game in finished])
+        return Score(
+            env_id=spec.env_id,
+            protocol=spec.protocol,
+            protocol_details=spec.details,
+            step=step,
+            update=update,
+            epsilon=self._epsilon,
+            episodes=episodes,
+            seeds=seeds,
+            mean=float(scores.mean()),
+            median=float(np.median(scores)),
+            interval=bootstrap_interval(scores),
+            scores=scores.tolist(),
+            steps=[game.steps for game in finished],
+            cut=cut,
+            max_steps=spec.max_eval_steps,
+        )
+
+
+def bootstrap_interval(values: np.ndarray, resamples: int = 10_000, level: float = 0.95) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean, with a fixed stream: the same games give the same interval."""
+    rng = np.random.default_rng(0)
+    means = rng.choice(values, size=(resamples, len(values))).mean(axis=1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

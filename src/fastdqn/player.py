@@ -1,0 +1,72 @@
+"""A trained model that plays: `fastdqn.load(run).act(obs)`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastdqn.actor.greedy import make_greedy, without_autograd
+from fastdqn.build import build_evaluator, build_network, stack_of
+from fastdqn.config import Config
+from fastdqn.env.kind import EnvKind
+from fastdqn.env.registry import EnvName, find_env
+from fastdqn.evaluator import Evaluator
+from fastdqn.learner.network import MakeBody
+from fastdqn.run import folder as folders
+from fastdqn.run.folder import RunFolder
+from fastdqn.run.model import load_model
+from fastdqn.run.preflight import check_device
+from fastdqn.switches import resolve
+
+
+class Player:
+    """Greedy actions from a saved model. Keeps the frame history of one game: call `reset()` where a game begins."""
+
+    def __init__(self, folder: RunFolder, config: Config, kind: EnvKind, own: MakeBody | None, device: str) -> None:
+        self.folder, self.config, self.kind = folder, config, kind
+        self.network = build_network(config, kind, own)
+        self.facts = load_model(folder.model_path, self.network)
+        self.network.to(device)
+        self.greedy = without_autograd(make_greedy(self.network, device))
+        self._stack = stack_of(config, kind)
+        self._history = np.zeros((self._stack, *kind.spec.obs_shape), kind.spec.obs_dtype)
+
+    def reset(self) -> None:
+        self._history[:] = 0
+
+    def act(self, obs: Any) -> int:
+        """The best action, as the environment numbers it, for its newest observation (or for a whole stacked state)."""
+        return int(self._values(obs).argmax()) + self.kind.spec.action_start
+
+    def values(self, obs: Any) -> np.ndarray:
+        """One value per action."""
+        return self._values(obs)
+
+    def evaluator(self, lanes: int) -> Evaluator:
+        switches, _ = resolve((), ())
+        return build_evaluator(self.config, self.kind, self.greedy, lanes, switches)
+
+    def _values(self, obs: Any) -> np.ndarray:
+        spec = self.kind.spec
+        array = np.asarray(obs, spec.obs_dtype)
+        if array.shape == spec.state_shape(self._stack) and self._stack > 1:
+            state = array
+        else:
+            self._history[:-1] = self._history[1:]
+            self._history[-1] = array.reshape(spec.obs_shape)
+            state = self._history.reshape(spec.state_shape(self._stack))
+        with torch.inference_mode():
+            device = next(self.network.parameters()).device
+            return np.asarray(self.network(torch.from_numpy(state[None].copy()).to(device))[0].cpu())
+
+
+def load(
+    run: str | Path, *, env: EnvName | None = None, network: MakeBody | None = None, device: str = "cpu"
+) -> Player:
+    """The trained model of a run. Runs of your own env maker or network need them again: no code is kept in a run."""
+    folder = folders.find(run)
+    config = folder.config()
+    check_device(device)
+    kind = find_env(env or config.env_id, dict(config.env), config.imports)
+    return Player(folder, config, kind, network, device)

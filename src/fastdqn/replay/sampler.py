@@ -1,0 +1,39 @@
+"""Which rows to learn from."""
+
+from typing import Any
+
+import numpy as np
+
+from fastdqn.replay.ring import TAIL, Ring
+
+CANDIDATES = 4  # draws per sample; all TAIL has probability (share of TAIL rows) ** 4, and then the weight is 0
+
+
+class UniformSampler:
+    """Every valid start with the same probability, in fixed shapes, so that the same rule runs inside a CUDA graph.
+
+    A draw that hits a TAIL row is replaced by the next candidate, never by its neighbour: that would draw the last
+    step of each game twice as often.
+    """
+
+    def __init__(self, stack: int, n_step: int, rng: np.random.Generator) -> None:
+        self.stack, self.n_step, self.rng = stack, n_step, rng
+
+    def draw(self, ring: Ring, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(lane, row, weight), each (batch_size,)."""
+        low, count = ring.valid_starts(self.stack, self.n_step)
+        ends = np.cumsum(count)
+        if ends[-1] == 0:
+            raise ValueError("nothing to draw yet: no row has a full window")
+        u = self.rng.integers(ends[-1], size=(CANDIDATES, batch_size))
+        lane = np.searchsorted(ends, u, side="right")
+        row = low[lane] + u - (ends[lane] - count[lane])
+        usable = (ring.flags[lane, row % ring.T] & TAIL) == 0
+        chosen = usable.argmax(axis=0), np.arange(batch_size)
+        return lane[chosen], row[chosen], usable.any(axis=0).astype(np.float32)
+
+    def state(self) -> dict[str, Any]:
+        return {"rng": self.rng.bit_generator.state}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.rng.bit_generator.state = state["rng"]

@@ -1,0 +1,93 @@
+"""The run folder: `runs/<env>-<date>-<suffix>/` or `runs/NAME`, made once, never shared between two runs."""
+
+import json
+import re
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from fastdqn.config import Config, read_yaml, to_yaml, validate
+from fastdqn.errors import UserError, nearest
+from fastdqn.evaluator import Score
+from fastdqn.metrics import read_rows
+
+RUNS = Path("runs")
+CONFIG, METRICS, MODEL, CURVE, EVALUATIONS = "config.yaml", "metrics.jsonl", "model.safetensors", "curve.png", "evaluations"
+
+
+class RunFolder:
+    """Paths and files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.path / METRICS
+
+    @property
+    def model_path(self) -> Path:
+        return self.path / MODEL
+
+    @property
+    def curve_path(self) -> Path:
+        return self.path / CURVE
+
+    def config(self) -> Config:
+        return validate(read_yaml(self.path / CONFIG))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return read_rows(self.metrics_path)
+
+    def scores(self) -> list[dict[str, Any]]:
+        """Every evaluation, by step."""
+        files = sorted((self.path / EVALUATIONS).glob("*.json"))
+        return sorted((json.loads(file.read_text()) for file in files), key=lambda score: score["step"])
+
+    def write_score(self, score: Score, name: str = "") -> Path:
+        folder = self.path / EVALUATIONS
+        folder.mkdir(exist_ok=True)
+        path = folder / f"step_{score.step:010d}{name}.json"
+        path.write_text(json.dumps(score.as_json(), indent=1) + "\n")
+        return path
+
+
+def run_path(name: str | None, env_id: str) -> Path:
+    """Where a new run goes. A plain name lands in runs/, a path stays a path."""
+    if name is None:
+        slug = re.sub(r"[^a-z0-9]+", "-", env_id.lower()).strip("-")
+        return RUNS / f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    path = Path(name)
+    return path if len(path.parts) > 1 else RUNS / name
+
+
+def check_new(path: Path) -> None:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UserError(
+            f"{path} already exists, and a run never writes over another. Choose another --run name, or start from its "
+            f"weights with --from {path}."
+        )
+
+
+def create(path: Path, config: Config) -> RunFolder:
+    check_new(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / CONFIG).write_text(to_yaml(config))
+    except OSError as error:
+        raise UserError(f"The run folder {path} cannot be written: {error.strerror}.") from None
+    return RunFolder(path)
+
+
+def find(name: str | Path) -> RunFolder:
+    """An existing run by path, or by name in runs/."""
+    given = Path(name)
+    for path in (given, RUNS / given):
+        if (path / CONFIG).is_file():
+            return RunFolder(path)
+    if given.is_dir():
+        raise UserError(f"{given} is not a run: it has no {CONFIG}.")
+    names = sorted(child.name for child in RUNS.iterdir()) if RUNS.is_dir() else []
+    known = f" Runs here: {', '.join(names[-8:])}." if names else " There are no runs in runs/ yet."
+    raise UserError(f"There is no run '{name}'.{nearest(str(given.name), names)}{known}")

@@ -1,0 +1,60 @@
+"""The model file: weights as safetensors, plain float32 under plain names, so it loads under any set of switches."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fastdqn.errors import UserError
+
+FORMAT = "fastdqn-model-1"
+
+
+def save_model(path: Path, network: nn.Module, facts: dict[str, Any]) -> None:
+    """Written beside and renamed, so that the file is always either the old one or the new one."""
+    from safetensors.torch import save_file
+
+    tensors = {name: value.detach().to("cpu", torch.float32).contiguous() for name, value in network.state_dict().items()}
+    beside = path.with_suffix(".tmp")
+    save_file(tensors, beside, metadata={"format": FORMAT, "facts": json.dumps(facts)})
+    os.replace(beside, path)
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """What the file says of itself: step, update, environment, shapes."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise UserError(f"There is no model at {path}. Was the run stopped before it saved one?")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise UserError(f"{path} is damaged or no model file: {error}.") from None
+    if metadata.get("format") != FORMAT:
+        raise UserError(f"{path} was not written by this version of fastdqn (format {metadata.get('format')!r}).")
+    facts: dict[str, Any] = json.loads(metadata["facts"])
+    return facts
+
+
+def load_model(path: Path, network: nn.Module) -> dict[str, Any]:
+    """Fills the network; a file whose shapes do not fit is refused with the first difference. Returns its facts."""
+    from safetensors.torch import load_file
+
+    facts = read_facts(path)
+    saved = load_file(path)
+    wanted = network.state_dict()
+    for name in [*wanted, *saved]:
+        here = tuple(wanted[name].shape) if name in wanted else "nothing"
+        there = tuple(saved[name].shape) if name in saved else "nothing"
+        if here != there:
+            raise UserError(
+                f"The model {path} does not fit this network: at '{name}' it has {there} where {here} is needed. It was "
+                f"trained on {facts.get('env_id')} with states {tuple(facts.get('state_shape', ()))} and "
+                f"{facts.get('num_actions')} actions."
+            )
+    network.load_state_dict(saved)
+    return facts

@@ -1,0 +1,170 @@
+"""The live view: a panel in a terminal or a notebook, plain lines everywhere else."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+PLAIN_SECONDS = 10.0  # between two plain lines
+SPLIT = (("env", "green"), ("act", "cyan"), ("store", "blue"), ("sample", "yellow"), ("learn", "magenta"), ("other", "white"))
+
+
+@dataclass
+class Snapshot:
+    """What is known of a run at this moment."""
+
+    title: str
+    step: int
+    seconds: float
+    share_done: float | None  # towards the limit that will be hit first
+    evaluating: bool
+    row: dict[str, Any] = field(default_factory=dict)  # the newest metrics line
+    last_score: str = ""
+
+
+class View:
+    """`refresh` may be called as often as one likes; it draws only when it is due."""
+
+    def refresh(self, snapshot: Snapshot) -> None: ...
+    def say(self, line: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Silent(View):
+    """Off is an object that does nothing."""
+
+
+class PlainView(View):
+    """A line now and then, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = time.monotonic()
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        if time.monotonic() - self._last < PLAIN_SECONDS:
+            return
+        self._last = time.monotonic()
+        row = snapshot.row
+        parts = [f"step {snapshot.step:,}", time_left(snapshot)]
+        if row:
+            parts += [
+                f"{row['steps_per_second']:,.0f} steps/s",
+                f"{row['updates_per_second']:,.0f} updates/s",
+                f"{row['samples_per_step']:.2g} samples/step",
+                f"return {number(row['return_mean'])}",
+                f"epsilon {row['epsilon']:.2f}",
+            ]
+        self.say(", ".join(part for part in parts if part))
+
+    def say(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+
+class LiveView(View):
+    """A panel redrawn four times a second."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+        self._live.start()
+        self._last = 0.0
+        self._snapshot: Snapshot | None = None
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        if time.monotonic() - self._last < 0.25:
+            return
+        self._last = time.monotonic()
+        self._live.update(panel(snapshot), refresh=True)
+
+    def say(self, line: str) -> None:
+        self._live.console.print(line, highlight=False)
+
+    def close(self) -> None:
+        if self._snapshot is not None:
+            self._live.update(panel(self._snapshot), refresh=True)
+        self._live.stop()
+
+
+def make_view(quiet: bool = False) -> View:
+    if quiet:
+        return Silent()
+    console = Console(stderr=False)
+    return LiveView(console) if console.is_terminal or console.is_jupyter else PlainView(console)
+
+
+def panel(snapshot: Snapshot) -> Panel:
+    row = snapshot.row
+    facts = Table.grid(padding=(0, 2))
+    for _ in range(4):
+        facts.add_column(justify="left")
+    facts.add_row(*_pair("step", f"{snapshot.step:,}"), *_pair("episodes", f"{row.get('episode', 0):,}"))
+    facts.add_row(*_pair("steps/s", _rate(row, "steps_per_second")), *_pair("return", number(row.get("return_mean"))))
+    facts.add_row(*_pair("updates/s", _rate(row, "updates_per_second")), *_pair("score", number(row.get("score_mean"))))
+    spi = f"{row['samples_per_step']:.2f}" if row else "-"
+    facts.add_row(*_pair("samples/step", spi), *_pair("epsilon", number(row.get("epsilon"))))
+    facts.add_row(*_pair("loss", number(row.get("loss"), 4)), *_pair("mean value", number(row.get("q_mean"))))
+    share = snapshot.share_done
+    bar = ProgressBar(total=1.0, completed=share or 0.0, pulse=share is None, width=44)
+    head = Table.grid(padding=(0, 2))
+    head.add_row(bar, Text(time_left(snapshot) or clock(snapshot.seconds), style="bold"))
+    lines: list[Any] = [head, facts, split_bar(row)]
+    if snapshot.evaluating:
+        lines.append(Text("evaluating: playing whole games without exploring ...", style="italic"))
+    elif snapshot.last_score:
+        lines.append(Text(snapshot.last_score, style="bold"))
+    return Panel(Group(*lines), title=snapshot.title, title_align="left", border_style="blue", width=76)
+
+
+def split_bar(row: dict[str, Any]) -> Text:
+    """Where the time goes, as a bar of 50 cells and the shares in words."""
+    total = sum(row.get(f"{name}_seconds", 0.0) for name, _ in SPLIT)
+    text = Text()
+    if not total:
+        return text
+    shares = [(name, colour, row[f"{name}_seconds"] / total) for name, colour in SPLIT]
+    for _, colour, share in shares:
+        text.append("━" * round(share * 50), style=colour)
+    text.append("\n")
+    for name, colour, share in shares:
+        text.append(f"{name} {share:.0%}  ", style=colour)
+    return text
+
+
+def time_left(snapshot: Snapshot) -> str:
+    share = snapshot.share_done
+    if not share or snapshot.seconds < 1:
+        return ""
+    if share >= 1:
+        return f"100 %, took {clock(snapshot.seconds)}"
+    return f"{share:.0%}, {clock(snapshot.seconds * (1 - share) / share)} left"
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def progress_line(console: Console, describe: Callable[[], str]) -> Live:
+    """One line that keeps changing, for work of unknown length."""
+    return Live(console=console, get_renderable=lambda: Text(describe()), refresh_per_second=4, transient=True)
+
+
+def _pair(name: str, value: str) -> tuple[Text, Text]:
+    return Text(name, style="dim"), Text(value, style="bold")
+
+
+def _rate(row: dict[str, Any], name: str) -> str:
+    return f"{row[name]:,.0f}" if row else "-"

@@ -1,0 +1,1 @@
+"""Runners place the roles; they hold no learning code."""

@@ -1,0 +1,103 @@
+"""All roles in one loop. The reference runner: read it to know what a run does."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fastdqn import seeding
+from fastdqn.evaluator import Evaluator, Score
+from fastdqn.runner.limits import Limits, evaluation_interval
+from fastdqn.runner.ports import Parts, Stop
+
+
+class Every:
+    """True once each time a count passes a multiple of `interval`; never when the interval is 0."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval, self._next = interval, interval
+
+    def passed(self, count: int) -> bool:
+        if not self._interval or count < self._next:
+            return False
+        self._next = (count // self._interval + 1) * self._interval
+        return True
+
+
+class InlineRunner:
+    """Runs in a thread of its own, so that the main thread can hear signals while an emulator is busy in C."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        stop: Stop,
+        on_row: Callable[[dict[str, Any]], None],
+        on_score: Callable[[Score], None],
+    ) -> None:
+        self.parts, self.stop = parts, stop
+        self.limits = Limits(parts.config.limits)
+        self._on_row, self._on_score = on_row, on_score
+        self._evaluator: Evaluator | None = None
+        self._logged_step = 0
+        self.evaluating = False
+
+    def run(self) -> str:
+        """Plays and learns until a limit, the target or a stop; says which."""
+        parts, actor, learner, ratio = self.parts, self.parts.actor, self.parts.learner, self.parts.ratio
+        log_due = Every(parts.config.log.every_steps)
+        evaluation_due = Every(evaluation_interval(parts.config))
+        groups = range(len(parts.env.groups))
+        actor.start(seeding.lane_seeds(parts.config.seed, "env", parts.env.num_lanes))
+        parts.meter.start()
+
+        while True:
+            for group in groups:
+                steps, games = actor.step(group)
+                for game in games:
+                    parts.meter.add_game(game.returns, game.score)
+                ratio.inserted(steps)
+                due = ratio.due() if len(parts.replay) else 0
+                if due:
+                    learner.set_lr(parts.lr_at(actor.steps))
+                    learner.train(due)
+                    ratio.trained(due)
+            if log_due.passed(actor.steps):
+                self.log()
+            if evaluation_due.passed(actor.steps):
+                score = self.evaluate()
+                if score is not None and self.limits.solved_by(score.mean):
+                    self.log()
+                    return "target reached"
+            reason = self.stop.reason or self.limits.reached(actor.steps, parts.meter.episodes, parts.meter.seconds)
+            if reason:
+                self.log()
+                return reason
+
+    def log(self) -> None:
+        actor, learner = self.parts.actor, self.parts.learner
+        if actor.steps == self._logged_step:
+            return
+        self._logged_step = actor.steps
+        loss, q_mean = learner.read_means()
+        self._on_row(self.parts.meter.row(actor.steps, learner.updates, actor.epsilon, loss, q_mean))
+
+    def evaluate(self) -> Score | None:
+        """Plays fresh games with the weights as they are; training stands still meanwhile."""
+        parts, config = self.parts, self.parts.config.evaluator
+        began = time.perf_counter()
+        self.evaluating = True
+        lanes = min(config.lanes, config.episodes)
+        self._evaluator = self._evaluator or parts.make_evaluator(lanes)
+        seeds = seeding.lane_seeds(parts.config.seed, f"evaluate at {parts.actor.steps}", lanes)
+        score = self._evaluator.evaluate(
+            config.episodes, seeds, parts.actor.steps, parts.learner.updates, self.stop.asked
+        )
+        self.evaluating = False
+        parts.meter.eval_seconds += time.perf_counter() - began
+        if score is not None:
+            self._on_score(score)
+        return score
+
+    def close(self) -> None:
+        if self._evaluator is not None:
+            self._evaluator.env.close()
+        self.parts.close()

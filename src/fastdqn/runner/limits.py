@@ -1,0 +1,41 @@
+"""When a run ends, and when it evaluates on the way."""
+
+from fastdqn.config import Config, LimitsConfig
+
+EVALUATIONS_TOWARDS_TARGET = 20  # per run, when a target is set and no interval
+
+
+class Limits:
+    def __init__(self, config: LimitsConfig) -> None:
+        self._limits = config
+
+    def reached(self, step: int, episodes: int, seconds: float) -> str:
+        """Why the run ends now, or the empty string."""
+        limits = self._limits
+        if limits.steps is not None and step >= limits.steps:
+            return "step limit reached"
+        if limits.episodes is not None and episodes >= limits.episodes:
+            return "episode limit reached"
+        if limits.minutes is not None and seconds >= limits.minutes * 60:
+            return "time limit reached"
+        return ""
+
+    def solved_by(self, mean_score: float) -> bool:
+        return self._limits.target is not None and mean_score >= self._limits.target
+
+    def share_done(self, step: int, episodes: int, seconds: float) -> float | None:
+        """0..1 towards the limit that will be hit first; None when only a target is set."""
+        limits = self._limits
+        shares = [
+            done / limit
+            for done, limit in ((step, limits.steps), (episodes, limits.episodes), (seconds / 60, limits.minutes))
+            if limit is not None
+        ]
+        return min(1.0, max(shares)) if shares else None
+
+
+def evaluation_interval(config: Config) -> int:
+    """Steps between two evaluations, 0 for none on the way."""
+    if config.evaluator.every_steps or config.limits.target is None:
+        return config.evaluator.every_steps
+    return max(1, (config.limits.steps or 1_000_000) // EVALUATIONS_TOWARDS_TARGET)

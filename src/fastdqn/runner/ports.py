@@ -1,0 +1,75 @@
+"""What a runner is given (Parts), and the small objects roles talk through when they share a process."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastdqn.actor.actor import Actor
+from fastdqn.config import Config
+from fastdqn.env.base import LaneEnv
+from fastdqn.evaluator import Evaluator
+from fastdqn.learner.learner import Learner
+from fastdqn.metrics import Meter
+from fastdqn.replay.ratio import Ratio
+from fastdqn.replay.replay import Replay
+from fastdqn.transition import Block, EnvSpec
+
+
+class Stop:
+    """Asks a run to end. Set by a signal, a key or a supervisor; polled by every loop."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.reason = ""
+
+    def ask(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        self._event.set()
+
+    def asked(self) -> bool:
+        return self._event.is_set()
+
+
+class ReplaySink:
+    """The actor's sink when actor and learner share a process."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+
+    def put(self, block: Block) -> None:
+        self._replay.append(block)
+
+
+@dataclass
+class Parts:
+    """Everything one run is made of, built by build.py from config and switches."""
+
+    config: Config
+    spec: EnvSpec
+    stack: int
+    device: str
+    switches: frozenset[str]
+    env: LaneEnv
+    actor: Actor
+    replay: Replay
+    ratio: Ratio
+    learner: Learner
+    lr_at: Callable[[int], float]  # step -> learning rate
+    make_evaluator: Callable[[int], Evaluator]  # lanes -> evaluator on the learner's weights
+    meter: Meter
+    notes: list[str]  # what was decided for the user, one line each
+
+    def stateful(self) -> dict[str, Any]:
+        """Every part that holds state, by name: what a checkpoint must keep."""
+        return {
+            "env": self.env,
+            "actor": self.actor,
+            "replay": self.replay,
+            "ratio": self.ratio,
+            "learner": self.learner,
+            "meter": self.meter,
+        }
+
+    def close(self) -> None:
+        self.env.close()

@@ -1,0 +1,241 @@
+"""One run from start to end: check, build, play and learn in a thread, watch from the main thread, save."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fastdqn.build import build
+from fastdqn.env.registry import EnvName
+from fastdqn.evaluator import Score
+from fastdqn.learner.network import MakeBody
+from fastdqn.metrics import JsonlSink, Sink
+from fastdqn.prepare import Job, prepare
+from fastdqn.run import folder as folders
+from fastdqn.run.curve import draw_curve
+from fastdqn.run.folder import RunFolder
+from fastdqn.run.model import load_model, save_model
+from fastdqn.run.preflight import check_memory, human_bytes
+from fastdqn.run.sinks import make_sinks
+from fastdqn.run.view import Snapshot, View, make_view
+from fastdqn.runner.inline import InlineRunner
+from fastdqn.runner.ports import Parts, Stop
+
+INTERRUPTED = "interrupted"
+
+
+class Run:
+    """What `train` gives back: the folder, and how it ended."""
+
+    def __init__(self, folder: RunFolder, reason: str, score: Score | None, steps: int, updates: int) -> None:
+        self.folder, self.reason, self.score = folder, reason, score
+        self.steps, self.updates = steps, updates
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl."""
+        return self.folder.metrics()
+
+    def __repr__(self) -> str:
+        score = f", score {self.score.mean:.2f}" if self.score else ""
+        return f"Run({str(self.path)!r}, {self.steps:,} steps, {self.updates:,} updates{score}, {self.reason})"
+
+
+def train(
+    env: EnvName,
+    *,
+    preset: str | None = None,
+    steps: int | str | None = None,
+    episodes: int | str | None = None,
+    minutes: float | None = None,
+    target: float | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    on: Iterable[str] = (),
+    off: Iterable[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    imports: Iterable[str] = (),
+    network: MakeBody | None = None,
+    run: str | None = None,
+    from_run: str | Path | None = None,
+    log: Iterable[str] = (),
+    quiet: bool = False,
+) -> Run:
+    """Trains a DQN and returns the run. `env` is a name or a function that makes an environment; `settings` are dotted
+    keys such as {'learner.batch_size': 128}; `network` is called with (state_shape, num_actions)."""
+    wishes = {
+        "limits.steps": steps,
+        "limits.episodes": episodes,
+        "limits.minutes": minutes,
+        "limits.target": target,
+        "seed": seed,
+        "device": device,
+    }
+    chosen = dict(settings or {}) | {key: value for key, value in wishes.items() if value is not None}
+    for key, names in (("switches.on", on), ("switches.off", off), ("log.sinks", log)):
+        if names:
+            chosen[key] = list(names)
+    job = prepare(env, preset, chosen, imports, network)
+    return run_job(job, run, from_run, make_view(quiet))
+
+
+def run_job(job: Job, run: str | None, from_run: str | Path | None, view: View) -> Run:
+    """Everything that can be refused is refused before the folder is made."""
+    path = folders.run_path(run, job.config.env_id)
+    folders.check_new(path)
+    source = folders.find(from_run) if from_run else None
+    sinks_wanted = make_sinks(job.config.log.sinks)
+    check_memory(job.needs)
+    torch.set_num_threads(job.threads)
+    parts = build(job.config, job.kind, job.device, job.own_network)
+    if source is not None:
+        load_model(source.model_path, parts.learner.online)
+        parts.learner.target.load_state_dict(parts.learner.online.state_dict())
+    folder = folders.create(path, job.config)
+    sinks: list[Sink] = [JsonlSink(folder.metrics_path), *(make(folder.path) for make in sinks_wanted)]
+    try:
+        return _Session(job, parts, folder, sinks, view).run()
+    finally:
+        for sink in sinks:
+            sink.close()
+        view.close()
+
+
+class _Session:
+    """The main thread's side of a run: it shows, listens for signals, and saves when the work thread is done."""
+
+    def __init__(self, job: Job, parts: Parts, folder: RunFolder, sinks: list[Sink], view: View) -> None:
+        self.job, self.parts, self.folder, self.view = job, parts, folder, view
+        self._sinks = sinks
+        self._stop = Stop()
+        self._row: dict[str, Any] = {}
+        self._score: Score | None = None
+        self._reason = ""
+        self.runner = InlineRunner(parts, self._stop, self._on_row, self._on_score)
+
+    def run(self) -> Run:
+        for line in self._opening_lines():
+            self.view.say(line)
+        try:
+            with stop_on_signals(self._stop):
+                run_in_thread(self._work, job_threads=self.job.threads, while_waiting=self._show)
+        finally:
+            self._save()
+            self.runner.close()
+        actor, learner = self.parts.actor, self.parts.learner
+        return Run(self.folder, self._reason, self._score, actor.steps, learner.updates)
+
+    def _work(self) -> None:
+        self._reason = self.runner.run()
+        fresh = self._score is not None and self._score.step == self.parts.actor.steps
+        if self.parts.config.evaluator.at_end and not fresh and not self._stop.asked():
+            self._score = None
+            self.runner.evaluate()
+
+    def _on_row(self, row: dict[str, Any]) -> None:
+        self._row = row
+        for sink in self._sinks:
+            sink.write(row)
+
+    def _on_score(self, score: Score) -> None:
+        self._score = score
+        self.folder.write_score(score)
+        self._save_model()
+
+    def _show(self) -> None:
+        meter, step = self.parts.meter, self.parts.actor.steps
+        self.view.refresh(
+            Snapshot(
+                title=f"{self.parts.config.env_id}  {self.folder.path}",
+                step=step,
+                seconds=meter.seconds,
+                share_done=self.runner.limits.share_done(step, meter.episodes, meter.seconds),
+                evaluating=self.runner.evaluating,
+                row=self._row,
+                last_score=describe(self._score) if self._score else "",
+            )
+        )
+
+    def _opening_lines(self) -> list[str]:
+        job, parts = self.job, self.parts
+        needed = human_bytes(sum(need.bytes for need in job.needs))
+        off = [name for name in parts.config.switches.off]
+        lines = [
+            f"{job.config.env_id}: {job.parameters:,} weights on {job.device} ({job.threads} CPU threads), "
+            f"{job.config.actor.lanes} lanes, {job.config.samples_per_step:g} samples per step, {needed} of buffers",
+        ]
+        return lines + [f"switched off: {', '.join(off)}"] * bool(off) + parts.notes
+
+    def _save(self) -> None:
+        self._save_model()
+        rows = self.folder.metrics()
+        if rows:
+            title = f"{self.parts.config.env_id}, seed {self.parts.config.seed}"
+            draw_curve(self.folder.curve_path, title, rows, self.folder.scores())
+
+    def _save_model(self) -> None:
+        spec = self.parts.spec
+        facts = {
+            "env_id": spec.env_id,
+            "protocol": spec.protocol,
+            "step": self.parts.actor.steps,
+            "update": self.parts.learner.updates,
+            "state_shape": list(spec.state_shape(self.parts.stack)),
+            "num_actions": spec.num_actions,
+            "saved_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        }
+        save_model(self.folder.model_path, self.parts.learner.online, facts)
+
+
+def describe(score: Score) -> str:
+    low, high = score.interval
+    return f"evaluated at step {score.step:,}: mean score {score.mean:.2f} ({low:.2f} to {high:.2f}, {score.episodes} games)"
+
+
+def run_in_thread(work: Callable[[], None], job_threads: int, while_waiting: Callable[[], None]) -> None:
+    """Runs `work` beside the main thread, which stays free to hear signals. A fault in it comes home with its traceback."""
+    faults: list[BaseException] = []
+
+    def guarded() -> None:
+        torch.set_num_threads(job_threads)
+        try:
+            work()
+        except BaseException as fault:
+            faults.append(fault)
+
+    thread = threading.Thread(target=guarded, name="fastdqn-inline", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+        while_waiting()
+    if faults:
+        raise faults[0]
+
+
+@contextmanager
+def stop_on_signals(stop: Stop) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks the run to end and save; the second ends at once. Only the main thread may
+    set handlers; elsewhere (a thread of the user's) signals stay as they are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        if stop.asked():
+            raise KeyboardInterrupt
+        stop.ask(INTERRUPTED)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

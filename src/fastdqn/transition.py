@@ -40,7 +40,7 @@ class Tick(NamedTuple):
     """One answer of one group of lanes. The autoreset rule is NEXT_STEP: after a tick that ended a game, the lane's next
     action is ignored and its next tick is `first` (a reset observation, reward 0). Such a tick is not a step."""
 
-    obs: np.ndarray  # (L, *obs_shape): the observation after the action; valid until the group's next recv
+    obs: np.ndarray  # (L, *obs_shape): the observation after the action; valid until the group's next send
     reward: np.ndarray  # (L,) float32, raw
     terminated: np.ndarray  # (L,) bool: the game is over
     truncated: np.ndarray  # (L,) bool: the game was cut, its value goes on

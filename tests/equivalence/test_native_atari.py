@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
 
-from fastdqn.env.atari import atari_kind
+from fastdqn.env.atari import ATARI_GAMES, atari_kind
 from fastdqn.env.atari_settings import AtariSettings
 from fastdqn.env.atari_wrappers import make_textbook_atari
 from fastdqn.env.kind import EnvKind
@@ -89,6 +89,12 @@ def test_same_ticks_under_other_settings(game: str, settings: dict[str, Any]) ->
     if settings.get("protocol") == "machado":
         assert counts["life_lost"] == 0
         assert counts["terminated"] >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("game", ATARI_GAMES)
+def test_every_game_gives_the_same_ticks(game: str) -> None:
+    play_both(kind_of(game, {"noop_max": 0}), steps=150)
 
 
 def test_frame_stack_is_padded_with_zeros_like_the_native_one() -> None:

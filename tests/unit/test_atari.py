@@ -239,19 +239,6 @@ def test_usable_cores_obeys_the_cgroup(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("game", ["space_invaders", "freeway", "backgammon", "air_raid"])
 def test_games_play_in_native_lanes(game: str) -> None:
-    play_three_steps(game)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("game", ATARI_GAMES)
-def test_every_game_plays_in_native_lanes_and_in_the_textbook_chain(game: str) -> None:
-    play_three_steps(game)
-    kind = kind_of(game)
-    textbook = SerialLanes([kind.make_single], kind.spec)
-    assert play(textbook, 3, [0], kind.spec.num_actions)[-1].obs.any()
-
-
-def play_three_steps(game: str) -> None:
     lanes = lanes_of(game, 2)
     ticks = play(lanes, 3, [0, 1], lanes.spec.num_actions)
     assert ticks[0].first.all()
@@ -665,18 +652,18 @@ def test_a_film_shows_the_colour_screen() -> None:
 
 def test_textbook_scores_are_raw_though_rewards_are_clipped() -> None:
     pytest.importorskip("cv2")
-    kind = kind_of("seaquest", noop_max=0)  # 20 points a shark
+    kind = kind_of("assault", noop_max=0)  # 21 points a hit
     env = kind.make_single()
     env.reset(seed=0)
     rng = np.random.default_rng(0)  # the actions of play()
     clipped = raw = 0.0
-    for tick in play(SerialLanes([kind.make_single], kind.spec), 150, [0], 18)[1:]:
-        _, reward, terminated, _, info = env.step(int(rng.integers(0, 18, 1)[0]))
+    for tick in play(SerialLanes([kind.make_single], kind.spec), 150, [0], 7)[1:]:
+        _, reward, terminated, _, info = env.step(int(rng.integers(0, 7, 1)[0]))
         assert not terminated
         assert tick.reward[0] == info["raw_reward"]
         clipped += float(reward)
         raw += info["raw_reward"]
-    assert raw == 20 * clipped > 0
+    assert raw == 21 * clipped > 0
 
 
 def test_episodic_life_in_serial_lanes_ends_learning_but_not_the_game() -> None:

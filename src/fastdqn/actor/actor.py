@@ -49,10 +49,10 @@ class Actor:
         with self._act_time:
             self.policy.observe(lanes, tick)
             self._actions[lanes] = self.policy.act(lanes, self.epsilon)
+        steps = len(tick.first) - int(tick.first.sum())  # before send: the tick is valid until then
+        self.steps += steps
         with self._env_time:
             self.env.send(group, self._actions[lanes])
-        steps = len(tick.first) - int(tick.first.sum())
-        self.steps += steps
         return steps, ended
 
     def state(self) -> dict[str, Any]:

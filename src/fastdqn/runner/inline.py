@@ -42,24 +42,12 @@ class InlineRunner:
 
     def run(self) -> str:
         """Plays and learns until a limit, the target or a stop; says which."""
-        parts, actor, learner, ratio = self.parts, self.parts.actor, self.parts.learner, self.parts.ratio
-        log_due = Every(parts.config.log.every_steps)
-        evaluation_due = Every(evaluation_interval(parts.config))
-        groups = range(len(parts.env.groups))
-        actor.start(seeding.lane_seeds(parts.config.seed, "env", parts.env.num_lanes))
-        parts.meter.start()
-
+        actor, meter = self.parts.actor, self.parts.meter
+        log_due = Every(self.parts.config.log.every_steps)
+        evaluation_due = Every(evaluation_interval(self.parts.config))
+        self.start()
         while True:
-            for group in groups:
-                steps, games = actor.step(group)
-                for game in games:
-                    parts.meter.add_game(game.returns, game.score)
-                ratio.inserted(steps)
-                due = ratio.due() if len(parts.replay) else 0
-                if due:
-                    learner.set_lr(parts.lr_at(actor.steps))
-                    learner.train(due)
-                    ratio.trained(due)
+            self.round()
             if log_due.passed(actor.steps):
                 self.log()
             if evaluation_due.passed(actor.steps):
@@ -67,10 +55,29 @@ class InlineRunner:
                 if score is not None and self.limits.solved_by(score.mean):
                     self.log()
                     return "target reached"
-            reason = self.stop.reason or self.limits.reached(actor.steps, parts.meter.episodes, parts.meter.seconds)
+            reason = self.stop.reason or self.limits.reached(actor.steps, meter.episodes, meter.seconds)
             if reason:
                 self.log()
                 return reason
+
+    def start(self) -> None:
+        parts = self.parts
+        parts.actor.start(seeding.lane_seeds(parts.config.seed, "env", parts.env.num_lanes))
+        parts.meter.start()
+
+    def round(self) -> None:
+        """One tick of every group, and the updates it earned."""
+        parts, actor, learner, ratio = self.parts, self.parts.actor, self.parts.learner, self.parts.ratio
+        for group in range(len(parts.env.groups)):
+            steps, games = actor.step(group)
+            for game in games:
+                parts.meter.add_game(game.returns, game.score)
+            ratio.inserted(steps)
+            due = ratio.due()
+            if due and len(parts.replay):
+                learner.set_lr(parts.lr_at(actor.steps))
+                learner.train(due)
+                ratio.trained(due)
 
     def log(self) -> None:
         actor, learner = self.parts.actor, self.parts.learner

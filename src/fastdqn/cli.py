@@ -1,0 +1,238 @@
+"""The command line: parse and call, nothing else. torch is imported by the commands that need it, so --help is quick."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+from tyro.conf import Positional, arg
+
+from fastdqn.errors import UserError
+
+INTERRUPTED_EXIT = 130  # what shells expect after Ctrl-C
+
+Text = Annotated[str | None, arg(metavar="TEXT")]
+Number = Annotated[str | None, arg(metavar="N")]  # '2M', '1e6' and '200_000' are understood
+Names = Annotated[str, arg(metavar="A,B")]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a DQN: `fastdqn train snake`, `fastdqn train pong --steps 2M`, `fastdqn train CartPole-v1 --seed 3`.
+
+    Writes a run folder with the config, metrics, model, curve and evaluations. Ctrl-C ends cleanly and saves.
+    """
+
+    env: Positional[str]
+    """snake, catch, an Atari game (pong, PongNoFrameskip-v4, ALE/Pong-v5) or a Gymnasium id; list: fastdqn envs"""
+    preset: Text = None
+    """settings to begin from: a name (snake, cartpole, atari, catch, default) or your own YAML file; default: the env's"""
+    steps: Number = None
+    """stop after this many environment steps (2M, 1e6 and 200_000 are understood)"""
+    episodes: Number = None
+    """stop after this many games"""
+    minutes: Number = None
+    """stop after this many minutes"""
+    target: Number = None
+    """stop when the evaluator's mean over 30 fresh games reaches this score"""
+    seed: Number = None
+    """root of every random stream; the same seed on one CPU gives the same curve"""
+    device: Text = None
+    """auto, cpu, cuda, cuda:1 or mps; auto takes the GPU for large pictures and the CPU for small networks"""
+    on: Names = ""
+    """speed-ups to turn on, separated by commas; list: fastdqn switches"""
+    off: Names = ""
+    """speed-ups to turn off"""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, arg(metavar="KEY=VALUE")] = ()
+    """any setting, e.g. --set learner.batch_size=128 --set env.dim=6; list: fastdqn settings"""
+    import_: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, arg(name="import", metavar="MODULE")] = ()
+    """module to import first, so that it can register your own environments"""
+    run: Text = None
+    """name of the run folder in runs/; default: the environment, the date and a suffix"""
+    from_: Annotated[str | None, arg(name="from", metavar="RUN")] = None
+    """start from the weights of another run"""
+    log: Names = ""
+    """further logs beside metrics.jsonl: tensorboard"""
+    plan: bool = False
+    """start nothing: say what the run needs of memory and disk, and how long it takes at the speed measured now"""
+    price_per_hour: Number = None
+    """with --plan: what an hour of this machine costs, to get the price of the run"""
+    quiet: bool = False
+    """no progress, only the result"""
+
+    def execute(self) -> int:
+        from fastdqn.config import parse_assignment
+        from fastdqn.prepare import prepare
+
+        wishes = {
+            "limits.steps": self.steps,
+            "limits.episodes": self.episodes,
+            "limits.minutes": self.minutes,
+            "limits.target": self.target,
+            "seed": self.seed,
+            "device": self.device,
+        }
+        settings = dict(parse_assignment(text) for text in self.set)
+        settings |= {key: value for key, value in wishes.items() if value is not None}
+        for key, names in (("switches.on", self.on), ("switches.off", self.off), ("log.sinks", self.log)):
+            if names:
+                settings[key] = [name.strip() for name in names.split(",") if name.strip()]
+        job = prepare(self.env, self.preset, settings, self.import_)
+        return self._plan(job) if self.plan else self._train(job)
+
+    def _plan(self, job: Any) -> int:
+        from fastdqn.config import parse_number
+        from fastdqn.plan import make_plan
+
+        price = None if self.price_per_hour is None else parse_number(self.price_per_hour)
+        if isinstance(price, str):
+            raise UserError(f"--price-per-hour {price} is not a number.")
+        print("measuring for a few seconds ...", file=sys.stderr)
+        for line in make_plan(job, price_per_hour=price).lines():
+            print(line)
+        return 0
+
+    def _train(self, job: Any) -> int:
+        from fastdqn.run.view import make_view
+        from fastdqn.train import INTERRUPTED, describe, run_job
+
+        run = run_job(job, self.run, self.from_, make_view(self.quiet))
+        print(f"{run.reason} after {run.steps:,} steps and {run.updates:,} updates; the model is saved")
+        if run.score is not None:
+            print(describe(run.score))
+        print(f"model  {run.folder.model_path}\ncurve  {run.folder.curve_path}")
+        print(f"next   fastdqn watch {run.path}   |   fastdqn eval {run.path} --episodes 100")
+        return INTERRUPTED_EXIT if run.reason == INTERRUPTED else 0
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Play whole games with a trained model, without exploring, and report the score with its 95 % interval."""
+
+    run: Positional[str]
+    """a run folder, or its name in runs/"""
+    episodes: Number = "30"
+    """games to play"""
+    seed: Number = "0"
+    """which games: the same seed plays the same starts"""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1 or mps"""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, arg(metavar="KEY=VALUE")] = ()
+    """evaluator settings, e.g. --set evaluator.epsilon=0.05"""
+
+    def execute(self) -> int:
+        from fastdqn.evaluate import evaluate_run
+
+        score, path = evaluate_run(self.run, self.episodes or "30", self.seed or "0", self.device, self.set)
+        low, high = score.interval
+        print(f"{score.env_id}, protocol {score.protocol}, epsilon {score.epsilon:g}, weights of step {score.step:,}")
+        print(f"mean {score.mean:.2f} ({low:.2f} to {high:.2f}), median {score.median:.2f}, {score.episodes} games")
+        print(path)
+        return 0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Look at a trained agent: in the terminal (Snake), or as a film (all environments)."""
+
+    run: Positional[str]
+    """a run folder, or its name in runs/"""
+    out: Annotated[str | None, arg(metavar="FILM")] = None
+    """film file to write, .gif or .mp4; without it Snake plays in the terminal and others write RUN/film.gif"""
+    seed: Number = "0"
+    """which game"""
+    games: Number = "5"
+    """games played for a film; the best one is kept"""
+    fps: Number = None
+    """pictures per second; default: what suits the environment"""
+    max_steps: Number = "3000"
+    """longest game that is filmed"""
+
+    def execute(self) -> int:
+        from fastdqn.watch import watch_run
+
+        print(watch_run(self.run, self.out, self.seed, self.games, self.fps, self.max_steps))
+        return 0
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the environments that can be trained here."""
+
+    def execute(self) -> int:
+        from fastdqn.listing import env_lines
+
+        print("\n".join(env_lines()))
+        return 0
+
+
+@dataclass(frozen=True)
+class Switches:
+    """List the speed-ups: what each does, what it promises, whether it is on by default."""
+
+    def execute(self) -> int:
+        from fastdqn.listing import print_switches
+
+        print_switches()
+        return 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """List every setting with its default and what it means."""
+
+    def execute(self) -> int:
+        from fastdqn.listing import print_settings
+
+        print_settings()
+        return 0
+
+
+def _command(kind: type, name: str) -> Any:
+    return Annotated[kind, tyro.conf.subcommand(name=name)]
+
+
+Command: Any = (
+    _command(Train, "train")
+    | _command(Eval, "eval")
+    | _command(Watch, "watch")
+    | _command(Envs, "envs")
+    | _command(Switches, "switches")
+    | _command(Settings, "settings")
+)
+
+DESCRIPTION = """fastdqn: the fastest way to train a DQN, every speed-up switchable and measured.
+
+First steps:
+  fastdqn train snake                 a snake that eats, in a few minutes on a laptop
+  fastdqn watch runs/NAME             look at what it learned
+  fastdqn train pong --plan           what would that take on this machine?
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given in (["--version"], ["-V"]):
+        from fastdqn import __version__
+
+        print(f"fastdqn {__version__}")
+        return 0
+    try:
+        command = tyro.cli(Command, prog="fastdqn", description=DESCRIPTION, args=given or ["--help"])
+        code: int = command.execute()
+        return code
+    except UserError as error:
+        print(f"fastdqn: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("fastdqn: stopped at once, nothing more was saved", file=sys.stderr)
+        return INTERRUPTED_EXIT
+    except BrokenPipeError:  # `fastdqn envs | head`
+        sys.stderr.close()
+        return 0
+
+
+def run() -> None:
+    """The `fastdqn` script."""
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""`fastdqn eval`: the score of a saved model."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fastdqn import seeding
+from fastdqn.config import Config, parse_assignment, parse_number, validate
+from fastdqn.errors import UserError
+from fastdqn.evaluator import Score
+from fastdqn.player import Player, load
+
+
+def whole_number(name: str, text: Any, at_least: int = 0) -> int:
+    value = parse_number(text)
+    if not isinstance(value, int) or value < at_least:
+        raise UserError(f"{name} must be a whole number of at least {at_least}, not '{text}'.")
+    return value
+
+
+def evaluate_run(
+    run: str, episodes: Any = 30, seed: Any = 0, device: str = "cpu", settings: Iterable[str] = ()
+) -> tuple[Score, Path]:
+    """Plays the games and writes the result beside the run's other evaluations."""
+    count, root = whole_number("--episodes", episodes, 1), whole_number("--seed", seed)
+    player = load(run, device=device)
+    player.config = _with_evaluator(player.config, settings)
+    score = evaluate_player(player, count, root)
+    return score, player.folder.write_score(score, f"-seed_{root}")
+
+
+def evaluate_player(player: Player, episodes: int, seed: int) -> Score:
+    lanes = min(episodes, player.config.evaluator.lanes)
+    evaluator = player.evaluator(lanes)
+    try:
+        seeds = seeding.lane_seeds(seed, "eval command", lanes)
+        score = evaluator.evaluate(episodes, seeds, player.facts["step"], player.facts["update"])
+    finally:
+        evaluator.env.close()
+    assert score is not None  # it is only None when told to stop
+    return score
+
+
+def _with_evaluator(config: Config, settings: Iterable[str]) -> Config:
+    tree = config.model_dump()
+    for key, value in map(parse_assignment, settings):
+        section, _, name = key.partition(".")
+        if section != "evaluator" or name not in tree["evaluator"]:
+            names = ", ".join(f"evaluator.{known}" for known in tree["evaluator"])
+            raise UserError(f"'{key}' does nothing here: fastdqn eval takes {names}.")
+        tree["evaluator"][name] = value
+    return validate(tree)

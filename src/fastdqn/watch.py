@@ -1,0 +1,31 @@
+"""`fastdqn watch`: in the terminal for Snake, a film for everything."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from fastdqn.errors import UserError
+from fastdqn.evaluate import whole_number
+from fastdqn.film import best_of, watch_in_terminal, write_film
+from fastdqn.player import load
+
+
+def watch_run(run: str, out: str | None, seed: Any, games: Any, fps: Any, max_steps: Any) -> str:
+    """Shows the agent and returns the line that says what was seen."""
+    first, count = whole_number("--seed", seed), whole_number("--games", games, 1)
+    longest = whole_number("--max-steps", max_steps, 1)
+    if out is not None and Path(out).suffix.lower() not in (".gif", ".mp4"):
+        raise UserError(f"A film is a .gif or a .mp4, not '{out}'.")
+    player = load(run)
+    spec = player.kind.spec
+    is_snake = spec.env_id == "snake"
+    rate = whole_number("--fps", fps, 1) if fps is not None else (12 if is_snake else max(1, 60 // spec.frame_skip) if spec.frame_skip > 1 else 30)
+    if out is None and is_snake:
+        shot = watch_in_terminal(player, first, rate)
+        return f"score {shot.score:g} after {shot.step} steps"
+    if not spec.has_film:
+        raise UserError(f"{spec.env_id} cannot be filmed: it has no rgb_array rendering.")
+    path = Path(out) if out else player.folder.path / "film.gif"
+    shots = best_of(player, first, count, longest, lambda line: print(line, file=sys.stderr))
+    write_film(path, shots, rate)
+    return f"{path}: {len(shots)} pictures, score {shots[-1].score:g}, best of {count} games"

@@ -17,7 +17,7 @@ from ale_py import roms
 from ale_py.env import AtariEnv
 
 from fastdqn.env import atari
-from fastdqn.env.atari import ATARI_GAMES, AtariLanes, AtariSettings, atari_game, atari_kind, atari_spec
+from fastdqn.env.atari import ATARI_GAMES, AtariLanes, AtariSettings, atari_game, atari_kind, atari_spec, lost_lives
 from fastdqn.env.atari_games import MULTIPLAYER_GAMES, protocol_of
 from fastdqn.env.atari_settings import read_settings
 from fastdqn.env.atari_wrappers import (
@@ -31,6 +31,7 @@ from fastdqn.env.atari_wrappers import (
     NoopReset,
     ToChannelsFirst,
     WarpFrame,
+    is_life_lost,
     make_textbook_atari,
 )
 from fastdqn.env.cores import usable_cores
@@ -262,6 +263,22 @@ def test_a_breakout_game_loses_lives_one_by_one_and_ends_once() -> None:
     assert games == [5] * len(games)  # lives 5 -> 4 -> 3 -> 2 -> 1 go on, 1 -> 0 is the end
 
 
+def test_what_counts_as_a_lost_life() -> None:
+    cases = [  # lives before, lives, terminated, first, lost
+        (3, 3, False, False, False),
+        (3, 2, False, False, True),
+        (3, 2, True, False, False),  # games also end with lives left
+        (1, 0, False, False, False),  # the end follows some frames later
+        (2, 3, False, False, False),  # a bonus life
+        (4, 3, False, True, False),  # a cut game had a bonus life more than the new one
+    ]
+    before, lives, terminated, first, lost = (np.array(column) for column in zip(*cases, strict=True))
+    np.testing.assert_array_equal(lost_lives(before, lives, terminated, first), lost)
+    for case in cases:
+        if not case[3]:
+            assert is_life_lost(*case[:3]) == case[4]
+
+
 def test_the_dummy_tick_is_a_reset_and_takes_no_action() -> None:
     lanes = lanes_of("breakout", 1, noop_max=0, fire_reset=False)
     ticks = play(lanes, 900, [0], 4)
@@ -334,28 +351,33 @@ def test_an_illegal_action_is_refused_and_nothing_hangs(action: int) -> None:
 
 @pytest.mark.timeout(60)
 def test_calls_that_would_wait_for_ever_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    lanes = lanes_of("pong", 2)
-    noop = np.zeros(2, np.int64)
+    lanes = lanes_of("breakout", 2)
+    right = np.full(2, 2)
     with pytest.raises(RuntimeError, match="nothing was sent"):
         lanes.recv(0)
     lanes.reset([0, 1])
     with pytest.raises(RuntimeError, match="not been received"):
-        lanes.send(0, noop)
-    lanes.recv(0)
+        lanes.send(0, right)
+    start = lanes.recv(0)
     with pytest.raises(RuntimeError, match="nothing was sent"):
         lanes.recv(0)
-    lanes.send(0, noop)
+    lanes.send(0, right)
+    second = lanes.recv(0)
+    lanes.send(0, right)
     with pytest.raises(RuntimeError, match="not been received"):
-        lanes.send(0, noop)
-    lanes.reset([0, 1])  # with an answer still under way
-    assert lanes.recv(0).first.all()
+        lanes.send(0, right)
+    lanes.reset([0, 1])  # with an answer still under way, which must not be taken for the new game's
+    assert (second.obs != start.obs).any()
+    np.testing.assert_array_equal(lanes.recv(0).obs, start.obs)
+    lanes.send(0, right)
+    np.testing.assert_array_equal(lanes.recv(0).obs, second.obs)
     with pytest.raises(ValueError, match="seeds"):
         lanes.reset([0, -1])
     with pytest.raises(ValueError, match="seeds"):
         lanes.reset([0])
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(RuntimeError, match="fork"):
-        lanes.send(0, noop)
+        lanes.send(0, right)
 
 
 def test_groups_are_independent_and_a_lanes_game_follows_from_its_seed() -> None:
@@ -531,6 +553,8 @@ def test_max_and_skip_stops_at_the_end_of_a_game_and_does_not_reuse_its_answer()
     assert obs[0, 0] == last[0, 0] == 4  # frames 5 and 6 came before the last two of this skip
     assert not np.shares_memory(obs, last)
     env.reset()
+    game.length = 1
+    assert env.step(0)[0][0, 0] == 0  # nothing of the game before
     env = MaxAndSkip(FakeGame(length=6), 1)
     env.reset()
     assert env.step(0)[0][0, 0] == 1
@@ -573,9 +597,12 @@ def test_episodic_life_resets_when_asked_with_a_seed_or_when_the_no_op_ends_the_
     env.step(2)
     obs, info = env.reset()  # the no-op is frame 2, the end of the game
     assert (obs[0, 0], info["lives"], game.resets) == (0, 2, 2)
+    longer = FakeGame(lives=[2, 1, 1, 1, 1], length=4)
+    env = EpisodicLife(longer)
+    env.reset()
     env.step(2)
     obs, _ = env.reset(seed=1)
-    assert (obs[0, 0], game.resets) == (0, 3)
+    assert (obs[0, 0], longer.resets) == (0, 2)
 
 
 def test_warp_frame_averages_areas() -> None:

@@ -162,10 +162,16 @@ class _Group:
         self._in_flight = False
         first, lives = self._ended, info["lives"]
         life_lost = np.zeros(self.num_lanes, bool)
-        if self._tells_lives:  # the rule of atari_wrappers.is_life_lost, for all lanes at once
-            life_lost = (lives > 0) & (lives < self._lives) & ~terminated & ~first
+        if self._tells_lives:
+            life_lost = lost_lives(self._lives, lives, terminated, first)
         self._lives, self._ended = lives, terminated | truncated
         return Tick(obs, reward.astype(np.float32), terminated, truncated, life_lost, first)
+
+
+def lost_lives(before: np.ndarray, lives: np.ndarray, terminated: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """The rule of atari_wrappers.is_life_lost for all lanes at once; a reset may show fewer lives without any loss."""
+    lost: np.ndarray = (lives > 0) & (lives < before) & ~terminated & ~first
+    return lost
 
 
 def _vector_env(game: str, settings: AtariSettings, num_lanes: int) -> Any:

@@ -46,7 +46,8 @@ def gymnasium_kind(env_id: str, settings: dict[str, Any], known_names: list[str]
             names = [*known_names, *gymnasium.registry]
             raise UserError(f"Unknown environment '{env_id}'.{nearest(env_id, names)} List: fastdqn envs.") from None
         except ModuleNotFoundError as fault:
-            raise UserError(f"{env_id} needs the package {fault.name}: pip install {fault.name}") from None
+            package = fault.name or env_id.partition(":")[0]
+            raise UserError(f"{env_id} needs the package {package}, which is not installed: pip install {package}") from None
         except TypeError as fault:
             raise UserError(f"{env_id} does not take these settings ({_names(settings)}): {fault}") from None
 

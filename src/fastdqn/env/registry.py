@@ -1,6 +1,8 @@
 """From the name a user typed to an EnvKind."""
 
 import importlib
+import os
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,6 +36,9 @@ def find_env(env: EnvName, settings: dict[str, Any], imports: Iterable[str] = ()
 
 
 def import_module(name: str) -> None:
+    """A module on the Python path or in the current folder (which the `fastdqn` script does not have on its path)."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         importlib.import_module(name)
     except ImportError as fault:

@@ -1,0 +1,223 @@
+"""One body over every replay: what comes out equals the ground truth of the full history, drawn uniformly."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from fastdqn.replay.accumulate import Accumulator
+from fastdqn.replay.arrays import ArrayReplay
+from fastdqn.replay.replay import RingReplay
+from fastdqn.replay.ring import TAIL, Ring
+from fastdqn.replay.sampler import UniformSampler
+from fastdqn.replay.textbook import DequeReplay
+from tests.history import OBS_SHAPE, History
+
+GAMMA = 0.9
+
+
+def ring_replay(lanes, rows, stack, n_step, clip, seed=0):
+    ring = Ring(lanes, rows, OBS_SHAPE, np.int32)
+    sampler = UniformSampler(stack, n_step, np.random.default_rng(seed))
+    return RingReplay(ring, sampler, gamma=GAMMA, clip_rewards=clip)
+
+
+def array_replay(lanes, rows, stack, n_step, clip, seed=0):
+    accumulator = Accumulator(lanes, stack, n_step, GAMMA, clip)
+    return ArrayReplay(lanes * rows, (stack,), accumulator, np.random.default_rng(seed))
+
+
+def deque_replay(lanes, rows, stack, n_step, clip, seed=0):
+    return DequeReplay(lanes * rows, Accumulator(lanes, stack, n_step, GAMMA, clip), seed)
+
+
+MAKERS = [ring_replay, array_replay, deque_replay]
+
+worlds = st.fixed_dictionaries(
+    {
+        "lanes": st.integers(1, 4),
+        "stack": st.integers(1, 4),
+        "n_step": st.integers(1, 5),
+        "spare_rows": st.integers(0, 12),
+        "ticks": st.integers(1, 120),
+        "clip": st.booleans(),
+        "p_end": st.sampled_from([0.0, 0.05, 0.3, 0.9]),
+        "p_truncate": st.sampled_from([0.0, 0.5, 1.0]),
+        "p_life": st.sampled_from([0.0, 0.2]),
+        "p_seal": st.sampled_from([0.0, 0.1]),
+        "seed": st.integers(0, 2**20),
+    }
+)
+
+
+def play(world, replay, history, rng):
+    """Uneven lanes: each tick moves a random run of lanes, and now and then a lane is sealed."""
+    for _ in range(world["ticks"]):
+        first = int(rng.integers(history.num_lanes))
+        last = int(rng.integers(first + 1, history.num_lanes + 1))
+        replay.append(history.tick(slice(first, last)))
+        if rng.random() < world["p_seal"]:
+            lane = int(rng.integers(history.num_lanes))
+            replay.seal(lane)
+            history.seal(lane)
+
+
+def make_world(world, maker):
+    rng = np.random.default_rng(world["seed"])
+    history = History(world["lanes"], rng, world["p_end"], world["p_truncate"], world["p_life"])
+    rows = 4 * (world["stack"] + world["n_step"]) + world["spare_rows"]
+    replay = maker(world["lanes"], rows, world["stack"], world["n_step"], world["clip"])
+    play(world, replay, history, rng)
+    return replay, history, rows
+
+
+def check_batch(batch, history, stack, n_step, clip):
+    for b, (lane, row) in enumerate(np.asarray(batch.index)):
+        state, action, returns, discount, next_state = history.window(lane, row, stack, n_step, GAMMA, clip)
+        assert np.asarray(batch.state[b]).ravel().tolist() == state, (lane, row)
+        assert int(batch.action[b]) == action
+        assert float(batch.returns[b]) == float(returns)
+        assert float(batch.discount[b]) == float(discount)
+        assert np.asarray(batch.next_state[b]).ravel().tolist() == next_state
+
+
+@settings(max_examples=200)
+@given(world=worlds)
+def test_every_window_of_the_ring_equals_the_ground_truth(world):
+    replay, history, rows = make_world(world, ring_replay)
+    starts = history.valid_starts(rows, world["stack"], world["n_step"])
+    if starts:
+        lanes, numbers = np.array(starts).T
+        batch = replay.gather(lanes, numbers)
+        check_batch(batch, history, world["stack"], world["n_step"], world["clip"])
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_what_is_drawn_equals_the_ground_truth(maker):
+    @settings(max_examples=60)
+    @given(world=worlds)
+    def check(world):
+        replay, history, _ = make_world(world, maker)
+        if len(replay) == 0:
+            return
+        batch = replay.sample(32)
+        drawn = np.asarray(batch.weight) > 0
+        kept = batch._replace(**{name: np.asarray(value)[drawn] for name, value in batch._asdict().items()})
+        check_batch(kept, history, world["stack"], world["n_step"], world["clip"])
+
+    check()
+
+
+@settings(max_examples=100)
+@given(world=worlds)
+def test_the_ring_never_starts_at_a_tail_row_and_stays_in_the_valid_range(world):
+    replay, history, rows = make_world(world, ring_replay)
+    valid = set(history.valid_starts(rows, world["stack"], world["n_step"]))
+    if len(replay) == 0:
+        return
+    batch = replay.sample(64)
+    for (lane, row), weight in zip(batch.index, batch.weight, strict=True):
+        assert weight == 0 or (int(lane), int(row)) in valid
+        if weight > 0:
+            assert not replay.ring.flags[lane, row % replay.ring.T] & TAIL
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_draws_are_uniform_over_uneven_lanes(maker):
+    """Chi-square over every start; one lane has a tenth of the others' rows, games are short, so TAILs are frequent."""
+    rng = np.random.default_rng(5)
+    history = History(3, rng, p_end=0.3)
+    replay = maker(3, 40, 2, 2, False)
+    for tick in range(90):
+        replay.append(history.tick(slice(0, 2)))
+        if tick % 10 == 0:
+            replay.append(history.tick(slice(2, 3)))
+    counts: dict[tuple[int, int], float] = {}
+    for _ in range(400):
+        batch = replay.sample(100)
+        for (lane, row), weight in zip(np.asarray(batch.index).tolist(), np.asarray(batch.weight).tolist(), strict=True):
+            if weight > 0:
+                counts[lane, row] = counts.get((lane, row), 0) + weight
+    if maker is ring_replay:
+        assert set(counts) == set(history.valid_starts(40, 2, 2))
+    assert len(counts) > 60
+    assert chisquare(list(counts.values())).pvalue > 0.001
+
+
+def test_a_biased_sampler_would_be_noticed():
+    """The chi-square test itself: drawing the neighbour of a TAIL instead of another row is seen."""
+
+    class NeighbourSampler(UniformSampler):
+        def draw(self, ring, batch_size):
+            low, count = ring.valid_starts(self.stack, self.n_step)
+            ends = np.cumsum(count)
+            u = self.rng.integers(ends[-1], size=batch_size)
+            lane = np.searchsorted(ends, u, side="right")
+            row = low[lane] + u - (ends[lane] - count[lane])
+            row -= (ring.flags[lane, row % ring.T] & TAIL) != 0
+            return lane, row, np.ones(batch_size, np.float32)
+
+    history = History(1, np.random.default_rng(5), p_end=0.3, p_truncate=0)
+    replay = ring_replay(1, 60, 1, 1, False)
+    replay.sampler = NeighbourSampler(1, 1, np.random.default_rng(0))
+    for _ in range(50):
+        replay.append(history.tick(slice(0, 1)))
+    counts: dict[int, int] = {}
+    for _ in range(400):
+        for _, row in replay.sample(100).index.tolist():
+            counts[row] = counts.get(row, 0) + 1
+    assert chisquare(list(counts.values())).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_state_round_trip_draws_the_same_batches(maker):
+    history = History(2, np.random.default_rng(1))
+    replay = maker(2, 40, 2, 3, True)
+    for _ in range(70):
+        replay.append(history.tick(slice(0, 2)))
+    saved = replay.state()
+    expected = [replay.sample(16) for _ in range(3)]
+    again = maker(2, 40, 2, 3, True, seed=9)
+    again.load_state(saved)
+    for batch in expected:
+        other = again.sample(16)
+        for ours, theirs in zip(batch, other, strict=True):
+            np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+def test_rows_since_gives_what_was_opened_and_still_lives():
+    history = History(2, np.random.default_rng(1))
+    ring = Ring(2, 12, OBS_SHAPE, np.int32)
+    for _ in range(7):
+        ring.append(history.tick(slice(0, 2)))
+    ring.append(history.tick(slice(1, 2)))
+    parts = ring.rows(np.array([5, 5]))
+    assert parts[0]["row"].tolist() == [5, 6]
+    assert parts[1]["row"].tolist() == [5, 6, 7]
+    assert parts[1]["obs"].ravel().tolist() == [row.obs for row in history.rows[1][5:8]]
+    for _ in range(20):
+        ring.append(history.tick(slice(0, 2)))
+    assert ring.rows(np.array([0, 0]))[0]["row"].tolist() == list(range(27 - 12, 27))
+
+
+def test_a_copy_fed_with_rows_since_equals_the_ring():
+    """Saving in increments: the rows since the last save, patched in by row number, rebuild the ring."""
+    history = History(2, np.random.default_rng(2))
+    ring, copy = (Ring(2, 16, OBS_SHAPE, np.int32) for _ in range(2))
+    since = np.zeros(2, np.int64)
+    for _ in range(9):
+        for _ in range(5):
+            ring.append(history.tick(slice(0, 2)))
+        for lane, part in enumerate(ring.rows(since)):
+            slots = part["row"] % ring.T
+            for name in ("obs", "action", "reward", "flags"):
+                getattr(copy, name)[lane, slots] = part[name]
+        since = ring.W - 1
+    # the open row's action and reward are whatever was there before: they do not count
+    open_slot = (ring.W - 1) % ring.T
+    for name in ("obs", "action", "reward", "flags"):
+        ours, theirs = getattr(ring, name).copy(), getattr(copy, name).copy()
+        if name in ("action", "reward"):
+            ours[[0, 1], open_slot] = theirs[[0, 1], open_slot] = 0
+        np.testing.assert_array_equal(ours, theirs)

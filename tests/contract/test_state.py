@@ -1,0 +1,94 @@
+"""Every part that holds state can save it and go on from it exactly: one body over all of them."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from fastdqn.build import build
+from fastdqn.prepare import prepare
+from fastdqn.runner.inline import InlineRunner
+from fastdqn.runner.ports import Stop
+
+SETTINGS = {
+    "actor.lanes": 4,
+    "actor.groups": 2,
+    "replay.capacity": 2000,
+    "replay.warmup_steps": 50,
+    "replay.n_step": 3,
+    "learner.batch_size": 16,
+    "learner.target_every": 7,
+    "network.kind": "mlp",
+    "network.hidden": [16],
+    "actor.epsilon_steps": 200,
+}
+
+
+def make_runner(env, seed):
+    job = prepare(env, settings=SETTINGS | {"seed": seed})
+    rows = []
+    parts = build(job.config, job.kind, "cpu")
+    runner = InlineRunner(parts, Stop(), rows.append, lambda score: None)
+    runner.start()
+    return runner
+
+
+def same(one, other, path=""):
+    """Asserts that two state trees are equal, naming the first leaf that differs."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        for key in one:
+            same(one[key], other[key], f"{path}.{key}")
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other), path
+        for i, (a, b) in enumerate(zip(one, other, strict=True)):
+            same(a, b, f"{path}[{i}]")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), path
+    elif isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, other, err_msg=path)
+    else:
+        assert one == other, path
+
+
+def states(parts):
+    found = {name: part.state() for name, part in parts.stateful().items()}
+    for timing in ("seconds", "eval_seconds"):
+        found["meter"].pop(timing)
+    return found
+
+
+@pytest.mark.parametrize("env", ["snake", "catch"])
+def test_a_copy_that_loads_every_state_goes_on_exactly(env):
+    """A run, and a fresh one of another seed that loads its states, do the same things from there on: games, draws,
+    exploration, updates, target copies."""
+    original = make_runner(env, seed=1)
+    for _ in range(60):
+        original.round()
+    assert original.parts.learner.updates > 20
+    saved = {name: copy.deepcopy(part.state()) for name, part in original.parts.stateful().items()}
+
+    restored = make_runner(env, seed=2)
+    for _ in range(11):
+        restored.round()
+    for name, part in restored.parts.stateful().items():
+        part.load_state(saved[name])
+
+    for _ in range(40):
+        original.round()
+        restored.round()
+    assert original.parts.learner.updates > 60
+    same(states(original.parts), states(restored.parts))
+
+
+def test_a_saved_state_does_not_move_with_the_live_part():
+    runner = make_runner("snake", seed=1)
+    for _ in range(60):
+        runner.round()
+    saved = {name: part.state() for name, part in runner.parts.stateful().items()}
+    before = copy.deepcopy(saved)
+    for _ in range(20):
+        runner.round()
+    saved["meter"] = before["meter"] = {}
+    same(before, saved)

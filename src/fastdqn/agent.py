@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from fastdqn import seeding
-from fastdqn.build import build_greedy, build_learner, build_replay, exploration, to_device
 from fastdqn.actor.policy import explore
+from fastdqn.build import build_greedy, build_learner, build_replay, exploration, to_device
 from fastdqn.config import Config, make_config
 from fastdqn.errors import UserError
 from fastdqn.learner.network import MakeBody, make_network
@@ -118,7 +118,9 @@ class Agent:
         load_model(Path(path), self._learner.online)
         self._learner.target.load_state_dict(self._learner.online.state_dict())
 
-    def _append(self, obs: np.ndarray, action: int = 0, reward: float = 0.0, terminal: bool = False, first: bool = False) -> None:
+    def _append(
+        self, obs: np.ndarray, action: int = 0, reward: float = 0.0, terminal: bool = False, first: bool = False
+    ) -> None:
         self._replay.append(
             Block(
                 lanes=ONE_LANE,

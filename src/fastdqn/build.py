@@ -111,9 +111,7 @@ def build_env(kind: EnvKind, lanes: int, groups: int, switches: frozenset[str]) 
 
 def build_network(config: Config, kind: EnvKind, own: MakeBody | None = None) -> QNetwork:
     spec = kind.spec
-    return make_network(
-        config.network, spec.state_shape(stack_of(config, kind)), spec.obs_dtype, spec.num_actions, own
-    )
+    return make_network(config.network, spec.state_shape(stack_of(config, kind)), spec.obs_dtype, spec.num_actions, own)
 
 
 def build_greedy(network: nn.Module, device: str, switches: frozenset[str]) -> Greedy:

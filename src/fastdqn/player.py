@@ -61,9 +61,7 @@ class Player:
             return np.asarray(self.network(torch.from_numpy(state[None].copy()).to(device))[0].cpu())
 
 
-def load(
-    run: str | Path, *, env: EnvName | None = None, network: MakeBody | None = None, device: str = "cpu"
-) -> Player:
+def load(run: str | Path, *, env: EnvName | None = None, network: MakeBody | None = None, device: str = "cpu") -> Player:
     """The trained model of a run. Runs of your own env maker or network need them again: no code is kept in a run."""
     folder = folders.find(run)
     config = folder.config()

@@ -167,7 +167,7 @@ class _Session:
     def _opening_lines(self) -> list[str]:
         job, parts = self.job, self.parts
         needed = human_bytes(sum(need.bytes for need in job.needs))
-        off = [name for name in parts.config.switches.off]
+        off = list(parts.config.switches.off)
         lines = [
             f"{job.config.env_id}: {job.parameters:,} weights on {job.device} ({job.threads} CPU threads), "
             f"{job.config.actor.lanes} lanes, {job.config.samples_per_step:g} samples per step, {needed} of buffers",

@@ -19,7 +19,11 @@ def watch_run(run: str, out: str | None, seed: Any, games: Any, fps: Any, max_st
     player = load(run)
     spec = player.kind.spec
     is_snake = spec.env_id == "snake"
-    rate = whole_number("--fps", fps, 1) if fps is not None else (12 if is_snake else max(1, 60 // spec.frame_skip) if spec.frame_skip > 1 else 30)
+    rate = (
+        whole_number("--fps", fps, 1)
+        if fps is not None
+        else (12 if is_snake else max(1, 60 // spec.frame_skip) if spec.frame_skip > 1 else 30)
+    )
     if out is None and is_snake:
         shot = watch_in_terminal(player, first, rate)
         return f"score {shot.score:g} after {shot.step} steps"

@@ -21,9 +21,7 @@ class Sink(Protocol):
 class Actor:
     """One call of `step` moves one group of lanes by one tick: recv, store, act, send."""
 
-    def __init__(
-        self, env: LaneEnv, policy: Policy, sink: Sink, epsilon: Callable[[int], float], timers: Timers
-    ) -> None:
+    def __init__(self, env: LaneEnv, policy: Policy, sink: Sink, epsilon: Callable[[int], float], timers: Timers) -> None:
         self.env, self.policy, self._sink, self._epsilon = env, policy, sink, epsilon
         self._env_time, self._store_time, self._act_time = timers["env"], timers["store"], timers["act"]
         self.games = Games(env.num_lanes, env.spec)

@@ -24,9 +24,7 @@ Reset = tuple[Picture, dict[str, Any]]
 Options = dict[str, Any] | None
 
 
-def make_textbook_atari(
-    game: str, settings: AtariSettings, render_mode: str | None = None
-) -> "gymnasium.Env[Any, Any]":
+def make_textbook_atari(game: str, settings: AtariSettings, render_mode: str | None = None) -> "gymnasium.Env[Any, Any]":
     """One environment as a book would write it. With render_mode 'rgb_array', render() gives the colour screen."""
     env: gymnasium.Env[Any, Any] = load_ale(game).env.AtariEnv(
         game,

@@ -8,6 +8,7 @@ Between `recv(g)` and `send(g)` a group is idle; with two groups one can emulate
 Each lane draws from its own seed, so lane 3 plays the same game whatever the other lanes do.
 """
 
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,7 +39,7 @@ class LaneEnv(Protocol):
 def split_lanes(num_lanes: int, num_groups: int) -> tuple[slice, ...]:
     """Contiguous groups whose sizes differ by at most one."""
     edges = np.linspace(0, num_lanes, num_groups + 1).astype(int)
-    return tuple(slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True))
+    return tuple(slice(int(a), int(b)) for a, b in pairwise(edges))
 
 
 def check_actions(actions: np.ndarray, num_actions: int) -> None:

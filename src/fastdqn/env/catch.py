@@ -66,7 +66,7 @@ class CatchEnv(gymnasium.Env[np.ndarray, int]):
 
 def register() -> None:
     if "fastdqn/Catch-v0" not in gymnasium.registry:
-        gymnasium.register("fastdqn/Catch-v0", entry_point=CatchEnv)
+        gymnasium.register("fastdqn/Catch-v0", entry_point="fastdqn.env.catch:CatchEnv")
 
 
 register()

@@ -23,9 +23,7 @@ class ToChannelsFirst(gymnasium.ObservationWrapper[Any, Any, Any]):
         super().__init__(env)
         box = env.observation_space
         assert isinstance(box, spaces.Box)
-        self.observation_space = spaces.Box(
-            np.moveaxis(box.low, -1, 0), np.moveaxis(box.high, -1, 0), dtype=box.dtype.type
-        )
+        self.observation_space = spaces.Box(np.moveaxis(box.low, -1, 0), np.moveaxis(box.high, -1, 0), dtype=box.dtype.type)
 
     def observation(self, observation: Any) -> Any:
         return np.moveaxis(observation, -1, 0)

@@ -88,9 +88,7 @@ def _start_game(
 
 
 @_kernel
-def _move(
-    game: Any, action: int, ring: np.ndarray, taken: np.ndarray, neighbours: np.ndarray, starting_blocks: int
-) -> int:
+def _move(game: Any, action: int, ring: np.ndarray, taken: np.ndarray, neighbours: np.ndarray, starting_blocks: int) -> int:
     """One move; returns its reward. A crash leaves the board as it was."""
     cells = len(ring)
     if action != game.direction ^ 2 or game.length == 1:

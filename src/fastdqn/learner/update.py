@@ -1,4 +1,4 @@
-"""One update: loss, gradients, optimizer, target network. A plain function, wrapped at build time by whoever speeds it up."""
+"""One update: loss, gradients, optimizer, target network. A plain function, wrapped at build time."""
 
 from collections.abc import Callable
 
@@ -17,14 +17,10 @@ def make_optimizer(config: LearnerConfig, network: nn.Module) -> torch.optim.Opt
     if config.optimizer == "adam":
         return torch.optim.Adam(network.parameters(), lr=config.lr, eps=config.optimizer_eps)
     # Nature's RMSprop: centred, squared-gradient momentum 0.95
-    return torch.optim.RMSprop(
-        network.parameters(), lr=config.lr, alpha=0.95, eps=config.optimizer_eps, centered=True
-    )
+    return torch.optim.RMSprop(network.parameters(), lr=config.lr, alpha=0.95, eps=config.optimizer_eps, centered=True)
 
 
-def make_update(
-    online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, config: LearnerConfig
-) -> Update:
+def make_update(online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, config: LearnerConfig) -> Update:
     parameters = list(online.parameters())
 
     def update(batch: Batch) -> tuple[Tensor, Tensor]:

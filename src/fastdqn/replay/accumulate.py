@@ -13,7 +13,7 @@ from fastdqn.transition import Block
 
 
 class Transition(NamedTuple):
-    index: tuple[int, int]  # lane and absolute row of the start, as the ring counts them
+    index: tuple[int, int]  # type: ignore[assignment]  # (hides tuple.index) lane and absolute row of the start, as the ring counts them
     state: np.ndarray
     action: int
     returns: np.float32

@@ -15,7 +15,7 @@ class ArrayReplay:
         self, capacity: int, state_shape: tuple[int, ...], accumulator: Accumulator, rng: np.random.Generator
     ) -> None:
         self._accumulator, self._rng = accumulator, rng
-        self._columns = {
+        self._columns: dict[str, np.ndarray] = {
             "state": np.zeros((capacity, *state_shape), np.float32),
             "action": np.zeros(capacity, np.int64),
             "returns": np.zeros(capacity, np.float32),

@@ -57,6 +57,4 @@ class RingReplay:
 
     def _window(self, lane: np.ndarray, row: np.ndarray, weight: np.ndarray) -> Batch:
         stack, n_step = self.sampler.stack, self.sampler.n_step
-        return window(
-            self.ring, lane, row, weight, stack=stack, n_step=n_step, gamma=self._gamma, clip_rewards=self._clip
-        )
+        return window(self.ring, lane, row, weight, stack=stack, n_step=n_step, gamma=self._gamma, clip_rewards=self._clip)

@@ -13,7 +13,13 @@ from fastdqn.evaluator import Score
 from fastdqn.metrics import read_rows
 
 RUNS = Path("runs")
-CONFIG, METRICS, MODEL, CURVE, EVALUATIONS = "config.yaml", "metrics.jsonl", "model.safetensors", "curve.png", "evaluations"
+CONFIG, METRICS, MODEL, CURVE, EVALUATIONS = (
+    "config.yaml",
+    "metrics.jsonl",
+    "model.safetensors",
+    "curve.png",
+    "evaluations",
+)
 
 
 class RunFolder:

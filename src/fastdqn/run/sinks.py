@@ -12,7 +12,7 @@ class TensorboardSink:
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(str(folder / "tensorboard"))
 
     def write(self, row: dict[str, Any]) -> None:
         for name, value in row.items():

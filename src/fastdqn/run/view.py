@@ -13,7 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 PLAIN_SECONDS = 10.0  # between two plain lines
-SPLIT = (("env", "green"), ("act", "cyan"), ("store", "blue"), ("sample", "yellow"), ("learn", "magenta"), ("other", "white"))
+SPLIT = (
+    ("env", "green"),
+    ("act", "cyan"),
+    ("store", "blue"),
+    ("sample", "yellow"),
+    ("learn", "magenta"),
+    ("other", "white"),
+)
 
 
 @dataclass

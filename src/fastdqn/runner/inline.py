@@ -95,9 +95,7 @@ class InlineRunner:
         lanes = min(config.lanes, config.episodes)
         self._evaluator = self._evaluator or parts.make_evaluator(lanes)
         seeds = seeding.lane_seeds(parts.config.seed, f"evaluate at {parts.actor.steps}", lanes)
-        score = self._evaluator.evaluate(
-            config.episodes, seeds, parts.actor.steps, parts.learner.updates, self.stop.asked
-        )
+        score = self._evaluator.evaluate(config.episodes, seeds, parts.actor.steps, parts.learner.updates, self.stop.asked)
         self.evaluating = False
         parts.meter.eval_seconds += time.perf_counter() - began
         if score is not None:

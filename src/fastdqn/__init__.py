@@ -10,6 +10,8 @@ The data path, read in one direction (docs/data-path.md follows one transition t
     runner/    places these roles; switches.py names every speed-up, build.py puts the parts together
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -38,5 +40,17 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value  # also undoes the submodule `fastdqn.train` taking the function's place
+    globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    """Importing a submodule makes it an attribute of its package; `fastdqn.train` stays the function all the same."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _HOMES and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -14,16 +14,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from fastdqn import seeding
 from fastdqn.actor.policy import explore
 from fastdqn.build import build_greedy, build_learner, build_replay, exploration, to_device
 from fastdqn.config import Config, make_config
+from fastdqn.env.gymnasium import is_channels_last, stored_shape
 from fastdqn.errors import UserError
 from fastdqn.learner.network import MakeBody, make_network
 from fastdqn.metrics import Timers
+from fastdqn.prepare import memory_needs
 from fastdqn.run.model import load_model, save_model
-from fastdqn.run.preflight import choose_device
+from fastdqn.run.preflight import check_memory, choose_device
 from fastdqn.switches import resolve
 from fastdqn.transition import Block, EnvSpec
 
@@ -45,14 +48,17 @@ class Agent:
         seed: int = 0,
         device: str = "auto",
     ) -> None:
-        shape, box_dtype = _shape_and_dtype(observations)
-        self.spec = EnvSpec("own loop", shape, np.dtype(dtype or box_dtype), int(num_actions))
+        shape, dtype = _shape_and_dtype(observations, dtype)
+        self.spec = EnvSpec("own loop", shape, dtype, int(num_actions))
         overrides = dict(settings or {}) | {"actor.lanes": 1, "actor.groups": 1, "replay.stack": 1, "seed": seed}
         self.config: Config = make_config("own loop", preset, overrides)
         self.device = choose_device(device, large_network=False)
         switches, _ = resolve(self.config.switches.on, self.config.switches.off)
         torch.manual_seed(seeding.integer(seed, "weights"))
-        online = make_network(self.config.network, self.spec.obs_shape, self.spec.obs_dtype, num_actions, network)
+        shape, dtype, num_actions = self.spec.obs_shape, self.spec.obs_dtype, self.spec.num_actions
+        online = make_network(self.config.network, shape, dtype, num_actions, network)
+        parameters = sum(parameter.numel() for parameter in online.parameters())
+        check_memory(memory_needs(self.config, self.spec, 1, switches, parameters))
         self._rng = seeding.stream(seed, "explore")
         self._replay = build_replay(self.config, self.spec, 1, switches)
         self._learner = build_learner(self.config, online.to(self.device), self._replay, self.device, Timers())
@@ -79,7 +85,7 @@ class Agent:
         epsilon = self.epsilon if explore_too else 0.0
         if epsilon >= 1.0:
             return int(self._rng.integers(self.spec.num_actions))
-        greedy = self._greedy(self._array(obs)[None])
+        greedy = self._greedy(self.spec.stored(obs)[None])
         return int(explore(greedy, epsilon, self.spec.num_actions, self._rng)[0])
 
     def remember(
@@ -88,7 +94,7 @@ class Agent:
         """One step. Steps that follow each other share their observation; one that does not begins a new episode."""
         if not 0 <= action < self.spec.num_actions:
             raise ValueError(f"action {action} is not one of 0..{self.spec.num_actions - 1}")
-        obs, next_obs = self._array(obs), self._array(next_obs)
+        obs, next_obs = self.spec.stored(obs), self.spec.stored(next_obs)
         if self._newest is None or not np.array_equal(self._newest, obs):
             self._append(obs, first=True)
         self._append(next_obs, action, reward, terminated)
@@ -132,18 +138,17 @@ class Agent:
             )
         )
 
-    def _array(self, obs: Any) -> np.ndarray:
-        array = np.asarray(obs, self.spec.obs_dtype)
-        if array.size != np.prod(self.spec.obs_shape):
-            raise ValueError(f"this agent was made for observations of shape {self.spec.obs_shape}, not {array.shape}")
-        return array.reshape(self.spec.obs_shape)
 
-
-def _shape_and_dtype(observations: Any) -> tuple[tuple[int, ...], Any]:
-    if hasattr(observations, "shape") and hasattr(observations, "dtype"):
-        if observations.shape is None:
+def _shape_and_dtype(observations: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """As they are stored: pictures with their channels first."""
+    if isinstance(observations, spaces.Space):
+        if not isinstance(observations, spaces.Box):
             raise UserError(f"The agent needs a Box of observations, not {type(observations).__name__}.")
-        return tuple(observations.shape) or (1,), observations.dtype
-    if isinstance(observations, (int, np.integer)):
-        return (int(observations),), np.float32
-    return tuple(int(side) for side in observations), np.float32
+        box = observations
+    else:
+        shape = (observations,) if isinstance(observations, (int, np.integer)) else observations
+        box = spaces.Box(0, 1, tuple(int(side) for side in shape), np.dtype(dtype or np.float32).type)
+    kind = np.dtype(dtype or box.dtype)
+    if is_channels_last(box):
+        return (box.shape[2], *box.shape[:2]), kind
+    return stored_shape(box), kind

@@ -185,8 +185,8 @@ def to_device(batch: Batch, device: str) -> Batch:
 
 
 def default_threads(config: Config, kind: EnvKind, device: str, cores: int) -> int:
-    """Torch CPU threads: an idle OpenMP pool steals the emulator's cores, so only convolutions on the CPU get them all."""
+    """Torch CPU threads: an idle OpenMP pool steals the emulator's cores, so only large convolutions get them all."""
     if config.learner.threads:
         return config.learner.threads
     network = choose_kind(config.network.kind, kind.spec.state_shape(stack_of(config, kind)))
-    return cores if device == "cpu" and network != "mlp" else 1
+    return cores if device == "cpu" and network == "nature" else 1

@@ -82,12 +82,9 @@ class Train:
         return self._plan(job) if self.plan else self._train(job)
 
     def _plan(self, job: Any) -> int:
-        from fastdqn.config import parse_number
         from fastdqn.plan import make_plan
 
-        price = None if self.price_per_hour is None else parse_number(self.price_per_hour)
-        if isinstance(price, str):
-            raise UserError(f"--price-per-hour {price} is not a number.")
+        price = None if self.price_per_hour is None else _positive("--price-per-hour", self.price_per_hour)
         print("measuring for a few seconds ...", file=sys.stderr)
         for line in make_plan(job, price_per_hour=price).lines():
             print(line)
@@ -101,6 +98,7 @@ class Train:
         print(f"{run.reason} after {run.steps:,} steps and {run.updates:,} updates; the model is saved")
         if run.score is not None:
             print(describe(run.score))
+        print(f"speed  {run.speed()}")
         print(f"model  {run.folder.model_path}\ncurve  {run.folder.curve_path}")
         print(f"next   fastdqn watch {run.path}   |   fastdqn eval {run.path} --episodes 100")
         return INTERRUPTED_EXIT if run.reason == INTERRUPTED else 0
@@ -157,6 +155,25 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Demo:
+    """Train a snake from nothing in three minutes, evaluate it, and leave a curve and a film to look at."""
+
+    minutes: Number = None
+    """minutes of training; default: just under 3"""
+    run: Text = None
+    """name of the run folder in runs/"""
+    quiet: bool = False
+    """no progress, only the result"""
+
+    def execute(self) -> int:
+        from fastdqn.demo import TRAINING_MINUTES, demo
+
+        minutes = TRAINING_MINUTES if self.minutes is None else _positive("--minutes", self.minutes)
+        print(demo(minutes, self.run, self.quiet))
+        return 0
+
+
+@dataclass(frozen=True)
 class Envs:
     """List the environments that can be trained here."""
 
@@ -189,12 +206,22 @@ class Settings:
         return 0
 
 
+def _positive(option: str, text: str) -> float:
+    from fastdqn.config import parse_number
+
+    value = parse_number(text)
+    if isinstance(value, str) or value <= 0:
+        raise UserError(f"{option} must be a number above 0, not '{text}'.")
+    return float(value)
+
+
 def _command(kind: type, name: str) -> Any:
     return Annotated[kind, tyro.conf.subcommand(name=name)]
 
 
 Command: Any = (
-    _command(Train, "train")
+    _command(Demo, "demo")
+    | _command(Train, "train")
     | _command(Eval, "eval")
     | _command(Watch, "watch")
     | _command(Envs, "envs")
@@ -205,7 +232,7 @@ Command: Any = (
 DESCRIPTION = """fastdqn: the fastest way to train a DQN, every speed-up switchable and measured.
 
 First steps:
-  fastdqn train snake                 a snake that eats, in a few minutes on a laptop
+  fastdqn demo                        a snake that eats, in three minutes on a laptop
   fastdqn watch runs/NAME             look at what it learned
   fastdqn train pong --plan           what would that take on this machine?
 """

@@ -23,13 +23,16 @@ def parse_number(text: Any) -> Any:
     if not isinstance(text, str) or not _NUMBER.fullmatch(text.strip()):
         return text
     plain = text.strip().replace("_", "").lower()
+    if plain.lstrip("+-").isdigit():
+        return int(plain)  # exact: a float holds no more than 53 bits of a seed
     suffix = plain[-1] if plain[-1] in "kmbg" else ""
     value = float(plain[: len(plain) - len(suffix)]) * _SUFFIX[suffix]
     return int(value) if value.is_integer() else value
 
 
 Count = Annotated[int, BeforeValidator(parse_number)]  # every whole number: RL users type 1e6 and 10M
-Real = Annotated[float, BeforeValidator(parse_number)]
+Width = Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=65_536)]
+Real = Annotated[float, BeforeValidator(parse_number), Field(allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -63,9 +66,9 @@ class ReplayConfig(Section):
 class NetworkConfig(Section):
     kind: Literal["auto", "mlp", "cnn", "nature"] = "auto"
     """auto: nature for pictures of 36x36 and more, cnn for smaller ones, mlp for everything else."""
-    hidden: tuple[Count, ...] = (256, 256)
+    hidden: tuple[Width, ...] = (256, 256)
     """Widths of the fully connected layers (the Nature network has one of 512)."""
-    channels: tuple[Count, ...] = (32, 64)
+    channels: tuple[Width, ...] = (32, 64)
     """Widths of the convolutions of `cnn`, and of `nature` when three are given."""
 
 

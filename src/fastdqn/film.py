@@ -1,5 +1,6 @@
 """A trained agent, to look at: a GIF or MP4 of a whole game, or Snake in the terminal."""
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +42,7 @@ def play(player: Player, render_mode: str, seed: int, max_steps: int) -> Iterato
             over = (terminated and not info.get("life_lost", False)) or truncated
             if terminated and not over:
                 obs, _ = env.reset()
+                player.reset()
             yield Shot(env.render(), score, step)
     finally:
         env.close()
@@ -57,18 +59,28 @@ def best_of(player: Player, seed: int, games: int, max_steps: int, progress: Cal
     return best
 
 
+def check_film(path: Path) -> None:
+    """An ending that cannot be written is refused before a game is played for it."""
+    if path.suffix.lower() not in (".gif", ".mp4"):
+        raise UserError(f"A film is a .gif or a .mp4, not '{path}'.")
+    if path.suffix.lower() == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise missing_package("An .mp4 film", "imageio-ffmpeg", "video")
+
+
 def write_film(path: Path, shots: list[Shot], frames_per_second: int) -> Path:
     """By the ending: .gif through Pillow, .mp4 through ffmpeg."""
+    check_film(path)
     if not shots or shots[0].picture is None:
         raise UserError("This environment cannot be filmed: its render() gives no picture.")
-    path.parent.mkdir(parents=True, exist_ok=True)
     pictures = [np.asarray(shot.picture, np.uint8) for shot in shots]
-    if path.suffix.lower() == ".gif":
-        _write_gif(path, pictures[:MAX_GIF_FRAMES], frames_per_second)
-    elif path.suffix.lower() == ".mp4":
-        _write_mp4(path, pictures, frames_per_second)
-    else:
-        raise UserError(f"A film is a .gif or a .mp4, not '{path.name}'.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix.lower() == ".gif":
+            _write_gif(path, pictures[:MAX_GIF_FRAMES], frames_per_second)
+        else:
+            _write_mp4(path, pictures, frames_per_second)
+    except OSError as error:
+        raise UserError(f"The film {path} cannot be written: {error.strerror or error}.") from None
     return path
 
 
@@ -85,10 +97,8 @@ def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: int) -
 
 
 def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: int) -> None:
-    try:
-        import imageio_ffmpeg
-    except ImportError:
-        raise missing_package("An .mp4 film", "imageio-ffmpeg", "video") from None
+    import imageio_ffmpeg
+
     height, width = pictures[0].shape[:2]
     even = (width + width % 2, height + height % 2)  # yuv420p halves both sides
     writer = imageio_ffmpeg.write_frames(str(path), even, fps=frames_per_second, quality=8, macro_block_size=2)

@@ -147,8 +147,9 @@ class Meter:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """The clock goes on from the saved seconds."""
-        self._returns.extend(state["returns"])
-        self._scores.extend(state["scores"])
+        for games, saved in ((self._returns, state["returns"]), (self._scores, state["scores"])):
+            games.clear()
+            games.extend(saved)
         self.episodes = state["episodes"]
         self.eval_seconds = self._last_eval_seconds = state["eval_seconds"]
         self._last_step, self._last_update = state["step"], state["update"]

@@ -8,9 +8,9 @@ import torch
 from fastdqn.build import build
 from fastdqn.config import Config
 from fastdqn.prepare import Job
-from fastdqn.run.preflight import Need, free_memory, human_bytes
+from fastdqn.run.preflight import RESERVE_BYTES, Need, free_memory, human_bytes
 from fastdqn.runner.inline import InlineRunner
-from fastdqn.runner.ports import Stop
+from fastdqn.runner.ports import Parts, Stop
 
 PROBE_ROWS = 20_000  # replay of the probe: large enough to draw from, small enough to fill at once
 BYTES_PER_METRICS_ROW = 560
@@ -30,7 +30,7 @@ class Plan:
     def lines(self) -> list[str]:
         total = sum(need.bytes for need in self.needs)
         parts = ", ".join(f"{need.name} {human_bytes(need.bytes)}" for need in self.needs)
-        fits = "fits" if total < self.memory_free else "DOES NOT FIT"
+        fits = "fits" if total <= self.memory_free - RESERVE_BYTES else "DOES NOT FIT"
         lines = [
             f"memory  {human_bytes(total)} ({parts}); {human_bytes(self.memory_free)} free: {fits}",
             f"disk    {human_bytes(self.disk_bytes)} in the run folder",
@@ -79,13 +79,20 @@ def measure_speed(job: Job, seconds: float) -> tuple[float, float]:
     try:
         runner.start()
         for duration in (seconds / 3, seconds):  # the first stretch warms up: kernels compiled, first rows filled
-            end = time.monotonic() + duration
-            while time.monotonic() < end or not parts.learner.updates:
+            began = time.monotonic()
+            while _goes_on(parts, time.monotonic() - began, duration):
                 runner.round()
             runner.log()
     finally:
         runner.close()
     return rows[-1]["steps_per_second"], rows[-1]["samples_per_step"]
+
+
+def _goes_on(parts: Parts, elapsed: float, duration: float) -> bool:
+    """A slow environment gets longer for its first update, but a run whose updates are rarer than that has none here."""
+    if not parts.learner.updates:
+        duration *= 5
+    return elapsed < duration or not parts.actor.steps
 
 
 def _probe_config(config: Config) -> Config:

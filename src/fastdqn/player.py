@@ -1,6 +1,6 @@
 """A trained model that plays: `fastdqn.load(run).act(obs)`."""
 
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,11 @@ from fastdqn.config import Config
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
 from fastdqn.evaluator import Evaluator
-from fastdqn.learner.network import MakeBody
+from fastdqn.learner.network import MakeBody, choose_kind
 from fastdqn.run import folder as folders
 from fastdqn.run.folder import RunFolder
 from fastdqn.run.model import load_model
-from fastdqn.run.preflight import check_device
+from fastdqn.run.preflight import choose_device
 from fastdqn.switches import resolve
 
 
@@ -49,22 +49,23 @@ class Player:
 
     def _values(self, obs: Any) -> np.ndarray:
         spec = self.kind.spec
-        array = np.asarray(obs, spec.obs_dtype)
-        if array.shape == spec.state_shape(self._stack) and self._stack > 1:
-            state = array
+        if self._stack > 1 and np.shape(obs) == spec.state_shape(self._stack):
+            state = np.asarray(obs, spec.obs_dtype)
         else:
             self._history[:-1] = self._history[1:]
-            self._history[-1] = array.reshape(spec.obs_shape)
+            self._history[-1] = spec.stored(obs)
             state = self._history.reshape(spec.state_shape(self._stack))
         with torch.inference_mode():
             device = next(self.network.parameters()).device
             return np.asarray(self.network(torch.from_numpy(state[None].copy()).to(device))[0].cpu())
 
 
-def load(run: str | Path, *, env: EnvName | None = None, network: MakeBody | None = None, device: str = "cpu") -> Player:
+def load(
+    run: str | PathLike[str], *, env: EnvName | None = None, network: MakeBody | None = None, device: str = "cpu"
+) -> Player:
     """The trained model of a run. Runs of your own env maker or network need them again: no code is kept in a run."""
     folder = folders.find(run)
     config = folder.config()
-    check_device(device)
     kind = find_env(env or config.env_id, dict(config.env), config.imports)
-    return Player(folder, config, kind, network, device)
+    large = choose_kind(config.network.kind, kind.spec.state_shape(stack_of(config, kind))) == "nature"
+    return Player(folder, config, kind, network, choose_device(device, large))

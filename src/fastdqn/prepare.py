@@ -4,8 +4,12 @@ Nothing is allocated or written here, so every bad input ends before it can leav
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+import torch
 
 from fastdqn.build import (
     active_switches,
@@ -22,6 +26,7 @@ from fastdqn.env.registry import EnvName, find_env
 from fastdqn.errors import UserError
 from fastdqn.learner.network import MakeBody, choose_kind
 from fastdqn.run.preflight import Need, choose_device
+from fastdqn.transition import EnvSpec
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Job:
     parameters: int
     needs: tuple[Need, ...]
     own_network: MakeBody | None
+    notes: tuple[str, ...]  # what was decided for the user, one line each
 
 
 def prepare(
@@ -43,30 +49,61 @@ def prepare(
     network: MakeBody | None = None,
 ) -> Job:
     """`settings` are dotted, such as {'learner.batch_size': 128, 'env.dim': 6}."""
-    settings = dict(settings or {})
+    settings, imports = dict(settings or {}), tuple(imports)
     env_settings = _env_settings(preset, settings)
     kind = find_env(env, env_settings, imports)
     for key in [key for key in settings if key.startswith("env.")]:
         del settings[key]
     settings |= {"env": kind.settings, "imports": list(imports)}
     config = make_config(kind.spec.env_id, preset or kind.preset, settings)
+    config, notes = _shorten_warmup(config, settings)
     switches, _ = active_switches(config, kind)
     stack = stack_of(config, kind)
     large = choose_kind(config.network.kind, kind.spec.state_shape(stack)) == "nature"
     device = choose_device(config.device, large)
-    parameters = sum(p.numel() for p in build_network(config, kind, network).parameters())
-    row = replay_bytes_per_row(kind.spec, stack, switches)
+    parameters = _count_parameters(config, kind, network)
+    needs = memory_needs(config, kind.spec, stack, switches, parameters)
+    threads = default_threads(config, kind, device, usable_cores())
+    return Job(config, kind, device, threads, parameters, needs, network, notes)
+
+
+def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[str], parameters: int) -> tuple[Need, ...]:
+    """Every buffer whose size the user chooses."""
+    row = replay_bytes_per_row(spec, stack, switches)
     rows = rows_per_lane(config, stack) * config.actor.lanes
-    # online, target, gradients and two moments of the optimizer
-    needs = (Need("replay", rows * row, per_row=row), Need("network and optimizer", parameters * 4 * 5))
-    return Job(config, kind, device, default_threads(config, kind, device, usable_cores()), parameters, needs, network)
+    states = 2 * config.learner.batch_size * int(np.prod(spec.state_shape(stack)))  # and next states, as float32
+    return (
+        Need("replay", rows * row, per_row=row),
+        Need("network and optimizer", parameters * 4 * 5),  # online, target, gradients and two moments
+        Need("batch", states * 4),
+    )
+
+
+def _count_parameters(config: Config, kind: EnvKind, own: MakeBody | None) -> int:
+    """Without memory for them, so that a network that is too large can still be refused; a user's own is made."""
+    with torch.device("meta") if own is None else nullcontext():
+        return sum(parameter.numel() for parameter in build_network(config, kind, own).parameters())
+
+
+def _shorten_warmup(config: Config, settings: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
+    """A preset's warm-up that is as long as the whole run would leave nothing to learn in. A user's own stays."""
+    steps, warmup = config.limits.steps, config.replay.warmup_steps
+    if "replay.warmup_steps" in settings or steps is None or warmup < steps:
+        return config, ()
+    shorter = config.replay.model_copy(update={"warmup_steps": steps // 4})
+    note = f"replay.warmup_steps is {steps // 4:,}, not {warmup:,}: the run has only {steps:,} steps"
+    return config.model_copy(update={"replay": shorter}), (note,)
 
 
 def _env_settings(preset: str | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The env section of the preset, overridden by env.* settings."""
-    section = dict(load_preset(preset).get("env", {})) if preset else {}
-    if "env" in settings:
+    section = load_preset(preset).get("env", {}) if preset else {}
+    if "env" in settings or not isinstance(section, dict):
         raise UserError("'env' is a section: set one of its settings, for example env.dim=6.")
+    for name in ("env_id", "preset", "imports"):
+        if name in settings:
+            raise UserError(f"'{name}' is no setting: it follows from how the run is started.")
+    section = dict(section)
     for key, value in settings.items():
         name = key.removeprefix("env.")
         if name != key:

@@ -77,16 +77,21 @@ def resolve(on: Iterable[str], off: Iterable[str]) -> tuple[frozenset[str], list
         raise UserError(f"The switch {sorted(both)[0]} is both turned on and turned off.")
     active = {switch.name for switch in LADDER if switch.default} - set(off) | set(on)
     notes = []
-    for switch in LADDER:
-        if switch.name not in active:
-            continue
-        missing = [name for name in switch.needs if name not in active]
-        clashing = [name for name in switch.clashes if name in active]
-        if not missing and not clashing:
-            continue
-        trouble = f"needs {missing[0]}" if missing else f"does not go together with {clashing[0]}"
-        if switch.name in on:
-            raise UserError(f"The switch {switch.name} {trouble}.")
-        active.discard(switch.name)
-        notes.append(f"{switch.name} is left off: it {trouble}")
+    while troubled := [switch.name for switch in LADDER if switch.name in active and _trouble(switch, active)]:
+        gives_way = next((name for name in troubled if name not in on), None)
+        if gives_way is None:
+            raise UserError(f"The switch {troubled[0]} {_trouble(SWITCHES[troubled[0]], active)}.")
+        notes.append(f"{gives_way} is left off: it {_trouble(SWITCHES[gives_way], active)}")
+        active.discard(gives_way)
     return frozenset(active), notes
+
+
+def _trouble(switch: Switch, active: set[str]) -> str:
+    """Why this switch cannot be on beside the others, or the empty string. A clash may be declared on either side."""
+    for name in switch.needs:
+        if name not in active:
+            return f"needs {name}"
+    for name in sorted(active - {switch.name}):
+        if name in switch.clashes or switch.name in SWITCHES[name].clashes:
+            return f"does not go together with {name}"
+    return ""

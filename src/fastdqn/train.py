@@ -4,7 +4,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +24,41 @@ from fastdqn.run.model import load_model, save_model
 from fastdqn.run.preflight import check_memory, human_bytes
 from fastdqn.run.sinks import make_sinks
 from fastdqn.run.view import Snapshot, View, make_view
+from fastdqn.runner.ceiling import env_alone
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Parts, Stop
 
 INTERRUPTED = "interrupted"
+CEILING_SECONDS = 1.0  # how long the environment alone is timed after a run
 
 
 class Run:
     """What `train` gives back: the folder, and how it ended."""
 
-    def __init__(self, folder: RunFolder, reason: str, score: Score | None, steps: int, updates: int) -> None:
+    def __init__(
+        self, folder: RunFolder, reason: str, score: Score | None, steps: int, updates: int, env_alone: float | None
+    ) -> None:
         self.folder, self.reason, self.score = folder, reason, score
         self.steps, self.updates = steps, updates
+        self.env_alone_steps_per_second = env_alone  # the ceiling: the same lanes without any learning
 
     @property
     def path(self) -> Path:
         return self.folder.path
+
+    def __fspath__(self) -> str:
+        """A run can stand wherever its folder can: `fastdqn.load(run)`."""
+        return str(self.path)
+
+    def speed(self) -> str:
+        """Steps per second while learning, its price in samples per step, and the ceiling beside it."""
+        learning = [row for row in self.metrics() if row["updates_per_second"] > 0]
+        if not learning:
+            return "no update was made"
+        median = sorted(learning, key=lambda row: row["steps_per_second"])[len(learning) // 2]
+        ceiling = self.env_alone_steps_per_second
+        alone = f"; the environment alone, same lanes: {ceiling:,.0f} steps/s" if ceiling else ""
+        return f"{median['steps_per_second']:,.0f} steps/s at {median['samples_per_step']:.3g} samples per step{alone}"
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl."""
@@ -65,7 +85,7 @@ def train(
     imports: Iterable[str] = (),
     network: MakeBody | None = None,
     run: str | None = None,
-    from_run: str | Path | None = None,
+    from_run: str | PathLike[str] | None = None,
     log: Iterable[str] = (),
     quiet: bool = False,
 ) -> Run:
@@ -87,7 +107,13 @@ def train(
     return run_job(job, run, from_run, make_view(quiet))
 
 
-def run_job(job: Job, run: str | None, from_run: str | Path | None, view: View) -> Run:
+def run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, view: View) -> Run:
+    """Trains with the view open, and closes it also when the run is refused: it may have hidden the cursor."""
+    with closing(view):
+        return _run_job(job, run, from_run, view)
+
+
+def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, view: View) -> Run:
     """Everything that can be refused is refused before the folder is made."""
     path = folders.run_path(run, job.config.env_id)
     folders.check_new(path)
@@ -106,7 +132,6 @@ def run_job(job: Job, run: str | None, from_run: str | Path | None, view: View) 
     finally:
         for sink in sinks:
             sink.close()
-        view.close()
 
 
 class _Session:
@@ -119,6 +144,7 @@ class _Session:
         self._row: dict[str, Any] = {}
         self._score: Score | None = None
         self._reason = ""
+        self._env_alone: float | None = None
         self.runner = InlineRunner(parts, self._stop, self._on_row, self._on_score)
 
     def run(self) -> Run:
@@ -126,12 +152,15 @@ class _Session:
             self.view.say(line)
         try:
             with stop_on_signals(self._stop):
-                run_in_thread(self._work, job_threads=self.job.threads, while_waiting=self._show)
-        finally:
-            self._save()
-            self.runner.close()
+                run_in_thread(self._work, self._stop, job_threads=self.job.threads, while_waiting=self._show)
+        except KeyboardInterrupt:  # the second Ctrl-C: the work thread is still at it, so nothing of it is touched
+            raise
+        except BaseException:
+            self._finish()
+            raise
+        self._finish()
         actor, learner = self.parts.actor, self.parts.learner
-        return Run(self.folder, self._reason, self._score, actor.steps, learner.updates)
+        return Run(self.folder, self._reason, self._score, actor.steps, learner.updates, self._env_alone)
 
     def _work(self) -> None:
         self._reason = self.runner.run()
@@ -139,6 +168,9 @@ class _Session:
         if self.parts.config.evaluator.at_end and not fresh and not self._stop.asked():
             self._score = None
             self.runner.evaluate()
+            self._reason = self._stop.reason or self._reason
+        if not self._stop.asked():
+            self._env_alone = env_alone(self.parts.env, self.parts.config.seed, CEILING_SECONDS)
 
     def _on_row(self, row: dict[str, Any]) -> None:
         self._row = row
@@ -172,7 +204,13 @@ class _Session:
             f"{job.config.env_id}: {job.parameters:,} weights on {job.device} ({job.threads} CPU threads), "
             f"{job.config.actor.lanes} lanes, {job.config.samples_per_step:g} samples per step, {needed} of buffers",
         ]
-        return lines + [f"switched off: {', '.join(off)}"] * bool(off) + parts.notes
+        return [*lines, *[f"switched off: {', '.join(off)}"] * bool(off), *job.notes, *parts.notes]
+
+    def _finish(self) -> None:
+        try:
+            self._save()
+        finally:
+            self.runner.close()
 
     def _save(self) -> None:
         self._save_model()
@@ -200,8 +238,9 @@ def describe(score: Score) -> str:
     return f"evaluated at step {score.step:,}: mean score {score.mean:.2f} ({low:.2f} to {high:.2f}, {score.episodes} games)"
 
 
-def run_in_thread(work: Callable[[], None], job_threads: int, while_waiting: Callable[[], None]) -> None:
-    """Runs `work` beside the main thread, which stays free to hear signals. A fault in it comes home with its traceback."""
+def run_in_thread(work: Callable[[], None], stop: Stop, job_threads: int, while_waiting: Callable[[], None]) -> None:
+    """Runs `work` beside the main thread, which stays free to hear signals. A fault in it comes home with its traceback;
+    a fault while waiting (the terminal is gone) ends the work first."""
     faults: list[BaseException] = []
 
     def guarded() -> None:
@@ -213,9 +252,14 @@ def run_in_thread(work: Callable[[], None], job_threads: int, while_waiting: Cal
 
     thread = threading.Thread(target=guarded, name="fastdqn-inline", daemon=True)
     thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
-        while_waiting()
+    try:
+        while thread.is_alive():
+            thread.join(0.1)
+            while_waiting()
+    except Exception:
+        stop.ask("the view failed")
+        thread.join()
+        raise
     if faults:
         raise faults[0]
 

@@ -35,6 +35,15 @@ class EnvSpec:
         """What the network sees: `stack` observations joined along their first axis, oldest first."""
         return (stack * self.obs_shape[0], *self.obs_shape[1:])
 
+    def stored(self, obs: Any) -> np.ndarray:
+        """An observation as its owner has it, as it is stored here: dtype, shape, and channels first."""
+        array = np.asarray(obs, self.obs_dtype)
+        if self.is_picture and array.shape == (*self.obs_shape[1:], self.obs_shape[0]) != self.obs_shape:
+            array = np.moveaxis(array, -1, 0)
+        if array.size != np.prod(self.obs_shape):
+            raise ValueError(f"{self.env_id} has observations of shape {self.obs_shape}, not {array.shape}")
+        return array.reshape(self.obs_shape)
+
 
 class Tick(NamedTuple):
     """One answer of one group of lanes. The autoreset rule is NEXT_STEP: after a tick that ended a game, the lane's next

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastdqn.errors import UserError
 from fastdqn.evaluate import whole_number
-from fastdqn.film import best_of, watch_in_terminal, write_film
+from fastdqn.film import best_of, check_film, watch_in_terminal, write_film
 from fastdqn.player import load
 
 
@@ -14,8 +14,8 @@ def watch_run(run: str, out: str | None, seed: Any, games: Any, fps: Any, max_st
     """Shows the agent and returns the line that says what was seen."""
     first, count = whole_number("--seed", seed), whole_number("--games", games, 1)
     longest = whole_number("--max-steps", max_steps, 1)
-    if out is not None and Path(out).suffix.lower() not in (".gif", ".mp4"):
-        raise UserError(f"A film is a .gif or a .mp4, not '{out}'.")
+    if out is not None:
+        check_film(Path(out))
     player = load(run)
     spec = player.kind.spec
     is_snake = spec.env_id == "snake"

@@ -18,6 +18,8 @@ SETTINGS = {
     "replay.warmup_steps": 50,
     "replay.n_step": 3,
     "learner.batch_size": 16,
+    "learner.steps_per_update": 2,
+    "learner.target": "hard",
     "learner.target_every": 7,
     "network.kind": "mlp",
     "network.hidden": [16],

@@ -37,6 +37,8 @@ def find_env(env: EnvName, settings: dict[str, Any], imports: Iterable[str] = ()
 
 def import_module(name: str) -> None:
     """A module on the Python path or in the current folder (which the `fastdqn` script does not have on its path)."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UserError(f"--import takes the name of a module, such as my_package, not '{name}'.")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:

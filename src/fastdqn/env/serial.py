@@ -54,7 +54,7 @@ class SerialLanes:
             env.close()
 
     def state(self) -> State:
-        if not all(hasattr(env.unwrapped, "state") for env in self.envs):
+        if not all(hasattr(env.unwrapped, "load_state") for env in self.envs):
             return {"exact": False}
         lanes = {str(lane): env.unwrapped.state() for lane, env in enumerate(self.envs)}  # type: ignore[attr-defined]
         arrays = {name: array.copy() for name, array in self._tick._asdict().items()}

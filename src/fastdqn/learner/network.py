@@ -34,7 +34,7 @@ def make_network(
 ) -> QNetwork:
     """The configured network, or the user's own body."""
     if own is not None:
-        return QNetwork(own(state_shape, num_actions), obs_dtype)
+        return _checked(QNetwork(own(state_shape, num_actions), obs_dtype), state_shape, num_actions)
     kind = choose_kind(config.kind, state_shape)
     if kind == "mlp":
         return QNetwork(_mlp(state_shape, config.hidden, num_actions), obs_dtype)
@@ -48,6 +48,18 @@ def make_network(
     channels = config.channels if len(config.channels) == 3 else (32, 64, 64)
     hidden = config.hidden if len(config.hidden) == 1 else (512,)
     return QNetwork(_nature_cnn(state_shape, channels, hidden, num_actions), obs_dtype)
+
+
+def _checked(network: QNetwork, state_shape: tuple[int, ...], num_actions: int) -> QNetwork:
+    """A network of the user's own is tried once: what it answers must be one value per action."""
+    with torch.no_grad():
+        answer = network(torch.zeros(2, *state_shape))
+    if tuple(answer.shape) != (2, num_actions):
+        raise UserError(
+            f"Your network answers 2 states of shape {state_shape} with a tensor of shape {tuple(answer.shape)}; it must be "
+            f"(2, {num_actions}), one value per action. It is made by network(state_shape, num_actions)."
+        )
+    return network
 
 
 def choose_kind(kind: str, state_shape: tuple[int, ...]) -> str:

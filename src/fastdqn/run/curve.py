@@ -8,14 +8,10 @@ STEEL, CORAL, GREY = "#2b6cb0", "#dd5a43", "#718096"
 
 def draw_curve(path: Path, title: str, rows: list[dict[str, Any]], scores: list[dict[str, Any]]) -> None:
     """Score while exploring, score of the evaluator with its interval, and below it the speed."""
-    import matplotlib
+    from matplotlib.figure import Figure  # not pyplot: it would change the backend under a user's notebook
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (top, bottom) = pyplot.subplots(
-        2, 1, figsize=(8, 5.6), sharex=True, height_ratios=(3, 1), layout="constrained", dpi=130
-    )
+    figure = Figure(figsize=(8, 5.6), layout="constrained", dpi=130)
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     played = [row for row in rows if row["score_mean"] is not None]
     steps = [row["step"] for row in played]
     top.plot(steps, [row["score_mean"] for row in played], color=STEEL, lw=1.8, label="while exploring")
@@ -42,7 +38,6 @@ def draw_curve(path: Path, title: str, rows: list[dict[str, Any]], scores: list[
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
-    pyplot.close(figure)
 
 
 def human_count(value: float) -> str:

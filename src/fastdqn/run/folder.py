@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 import time
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -65,35 +66,46 @@ def run_path(name: str | None, env_id: str) -> Path:
         slug = re.sub(r"[^a-z0-9]+", "-", env_id.lower()).strip("-")
         return RUNS / f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     path = Path(name)
+    if path.name in ("", ".."):
+        raise UserError(f"'{name}' is no name for a run.")
     return path if len(path.parts) > 1 else RUNS / name
 
 
 def check_new(path: Path) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(
-            f"{path} already exists, and a run never writes over another. Choose another --run name, or start from its "
-            f"weights with --from {path}."
-        )
+        raise _taken(path)
 
 
 def create(path: Path, config: Config) -> RunFolder:
+    """Of two runs that want the same folder at the same moment, one gets it: the config is created, never replaced."""
     check_new(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        (path / CONFIG).write_text(to_yaml(config))
+        with (path / CONFIG).open("x", encoding="utf-8") as file:
+            file.write(to_yaml(config))
+    except FileExistsError:
+        raise _taken(path) from None
     except OSError as error:
         raise UserError(f"The run folder {path} cannot be written: {error.strerror}.") from None
     return RunFolder(path)
 
 
-def find(name: str | Path) -> RunFolder:
+def find(name: str | PathLike[str]) -> RunFolder:
     """An existing run by path, or by name in runs/."""
     given = Path(name)
     for path in (given, RUNS / given):
         if (path / CONFIG).is_file():
             return RunFolder(path)
-    if given.is_dir():
-        raise UserError(f"{given} is not a run: it has no {CONFIG}.")
-    names = sorted(child.name for child in RUNS.iterdir()) if RUNS.is_dir() else []
+    for path in (given, RUNS / given):
+        if path.is_dir():
+            raise UserError(f"{path} is not a run: it has no {CONFIG}.")
+    names = sorted(file.parent.name for file in RUNS.glob(f"*/{CONFIG}"))
     known = f" Runs here: {', '.join(names[-8:])}." if names else " There are no runs in runs/ yet."
     raise UserError(f"There is no run '{name}'.{nearest(str(given.name), names)}{known}")
+
+
+def _taken(path: Path) -> UserError:
+    return UserError(
+        f"{path} already exists, and a run never writes over another. Choose another --run name, or start from its "
+        f"weights with --from {path}."
+    )

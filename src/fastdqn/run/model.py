@@ -17,7 +17,10 @@ def save_model(path: Path, network: nn.Module, facts: dict[str, Any]) -> None:
     """Written beside and renamed, so that the file is always either the old one or the new one."""
     from safetensors.torch import save_file
 
-    tensors = {name: value.detach().to("cpu", torch.float32).contiguous() for name, value in network.state_dict().items()}
+    # Cloned, because safetensors refuses tensors that share memory, and tied weights of a user's own network do
+    tensors = {
+        name: value.detach().to("cpu", torch.float32).contiguous().clone() for name, value in network.state_dict().items()
+    }
     beside = path.with_suffix(".tmp")
     save_file(tensors, beside, metadata={"format": FORMAT, "facts": json.dumps(facts)})
     os.replace(beside, path)

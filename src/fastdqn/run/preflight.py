@@ -31,20 +31,49 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def free_memory(cgroup_root: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that can be allocated: what the machine has available, or what the container still allows."""
+def free_memory(cgroup_root: Path = Path("/sys/fs/cgroup"), own_cgroups: Path = Path("/proc/self/cgroup")) -> int:
+    """Bytes that can be allocated: what the machine has available, or what the tightest of our cgroups still allows."""
     free = psutil.virtual_memory().available
-    for limit_file, used_file in (
-        ("memory.max", "memory.current"),  # cgroup v2
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),  # cgroup v1
-    ):
-        try:
-            limit = int((cgroup_root / limit_file).read_text())
-            used = int((cgroup_root / used_file).read_text())
-        except (OSError, ValueError):  # no such group, or 'max': no limit
-            continue
-        free = min(free, limit - used)
+    for group in memory_groups(cgroup_root, own_cgroups):
+        for limit_file, used_file, cache in (
+            ("memory.max", "memory.current", "inactive_file"),  # cgroup v2
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),  # cgroup v1
+        ):
+            try:
+                limit = int((group / limit_file).read_text())
+                used = int((group / used_file).read_text())
+            except (OSError, ValueError):  # no such group, or 'max': no limit
+                continue
+            free = min(free, limit - used + _read_stat(group / "memory.stat", cache))
     return max(0, free)
+
+
+def memory_groups(root: Path, own_cgroups: Path) -> list[Path]:
+    """The folders of our memory cgroup and of all groups around it: a limit anywhere on the way up counts. Inside a
+    container ours is usually the root; under SLURM or systemd it lies deeper. Lines are 'number:controllers:/path'."""
+    try:
+        lines = [line.split(":", 2) for line in own_cgroups.read_text().splitlines()]
+    except OSError:
+        lines = []
+    groups = [root, root / "memory"]
+    for _, controllers, path in lines:
+        base = root / "memory" if "memory" in controllers.split(",") else root if not controllers else None
+        if base is not None:
+            own = base / path.strip("/")
+            groups += [own, *(folder for folder in own.parents if folder.is_relative_to(base))]
+    return list(dict.fromkeys(groups))
+
+
+def _read_stat(path: Path, name: str) -> int:
+    """One number of a memory.stat; inactive_file is page cache, which the kernel gives back when asked."""
+    try:
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    except (OSError, ValueError):
+        pass
+    return 0
 
 
 def device_memory(device: str) -> int | None:
@@ -81,19 +110,18 @@ def check_device(device: str) -> None:
     """A device that is not there is refused by name."""
     import torch
 
-    kind, _, number = device.partition(":")
-    if kind == "cpu" and not number:
+    if device == "cpu":
         return
-    if kind == "cuda":
+    if device.partition(":")[0] == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if not count:
             built = "" if torch.version.cuda else " (this torch was built without CUDA)"
             raise UserError(f"Device '{device}' is not there: no CUDA GPU was found{built}. Use --device cpu or auto.")
-        if number and not (number.isdigit() and int(number) < count):
-            names = ", ".join(f"cuda:{i}" for i in range(count))
-            raise UserError(f"Device '{device}' is not there. This machine has {names}.")
+        names = [f"cuda:{i}" for i in range(count)]
+        if device not in ("cuda", *names):
+            raise UserError(f"Device '{device}' is not there. This machine has {', '.join(names)}.")
         return
-    if kind == "mps" and not number:
+    if device == "mps":
         if not torch.backends.mps.is_available():
             raise UserError("Device 'mps' is not there: it needs a Mac with Apple silicon. Use --device cpu or auto.")
         return

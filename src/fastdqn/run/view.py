@@ -72,7 +72,7 @@ class PlainView(View):
         self.say(", ".join(part for part in parts if part))
 
     def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True)
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 class LiveView(View):
@@ -92,7 +92,7 @@ class LiveView(View):
         self._live.update(panel(snapshot), refresh=True)
 
     def say(self, line: str) -> None:
-        self._live.console.print(line, highlight=False)
+        self._live.console.print(line, highlight=False, markup=False)
 
     def close(self) -> None:
         if self._snapshot is not None:
@@ -127,7 +127,8 @@ def panel(snapshot: Snapshot) -> Panel:
         lines.append(Text("evaluating: playing whole games without exploring ...", style="italic"))
     elif snapshot.last_score:
         lines.append(Text(snapshot.last_score, style="bold"))
-    return Panel(Group(*lines), title=snapshot.title, title_align="left", border_style="blue", width=76)
+    title = Text(snapshot.title)  # a Text, because brackets in a run's name are not markup
+    return Panel(Group(*lines), title=title, title_align="left", border_style="blue", width=76)
 
 
 def split_bar(row: dict[str, Any]) -> Text:

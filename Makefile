@@ -1,0 +1,41 @@
+# Needs python3 (3.11 or newer) with its venv module, and make. Everything else is installed into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+EXTRAS := atari,image,video,tb,dev
+
+.PHONY: demo test test-slow lint format clean help
+
+help:
+	@echo "make demo       train a snake from nothing in three minutes, evaluate it, film it"
+	@echo "make test       the test suite (at most 10 minutes on 2 cores)"
+	@echo "make test-slow  the longer tests"
+	@echo "make lint       ruff and mypy"
+
+# The stamp is newer than what it was made from, so a second run of any target installs nothing
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/python -m fastdqn demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv build dist src/*.egg-info

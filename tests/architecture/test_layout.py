@@ -1,0 +1,104 @@
+"""The shape of the house: imports point one way, switches are read in build.py only, every switch has file and test."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from fastdqn.switches import LADDER
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "fastdqn"
+
+# Reading order. A file imports only from layers above its own, or from its own layer.
+LAYERS = [
+    ["errors", "transition"],
+    ["config", "metrics", "seeding"],
+    ["env"],
+    ["actor"],
+    ["replay"],
+    ["learner"],
+    ["evaluator"],
+    ["runner"],
+    ["switches"],
+    ["build"],
+    ["run"],
+    ["prepare"],
+    ["train", "player", "agent", "plan"],
+    ["evaluate", "film"],
+    ["watch", "listing", "demo"],
+    ["cli"],
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py"))
+
+
+def layer_of(module: str) -> str:
+    return module.removeprefix("fastdqn.").split(".")[0]
+
+
+def imports_of(path: Path):
+    """Every module of ours that the file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fastdqn":
+            if node.module == "fastdqn":
+                yield from (f"fastdqn.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("fastdqn."))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_upwards(path):
+    own = layer_of(".".join(path.relative_to(SOURCE).with_suffix("").parts))
+    assert own in RANK, f"{path} has no layer: add it to LAYERS at the place where a reader should meet it"
+    for module in imports_of(path):
+        name = layer_of(module)
+        if name == "__version__":
+            continue
+        assert RANK[name] <= RANK[own], f"{own} imports {name}, which stands below it"
+
+
+def strings_of(path: Path):
+    """String constants that are no docstrings."""
+    tree = ast.parse(path.read_text())
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def test_only_build_asks_whether_a_switch_is_on():
+    """A switch's name stands in switches.py and build.py. `lanes_switch` of an EnvKind names the switch, it asks nothing."""
+    allowed = {"switches.py", "build.py", "env/kind.py", "env/atari.py"}
+    names = {switch.name for switch in LADDER}
+    for path in FILES:
+        relative = str(path.relative_to(SOURCE))
+        found = names & set(strings_of(path))
+        assert not found or relative in allowed, f"{relative} knows of the switch {found}"
+
+
+@pytest.mark.parametrize("switch", LADDER, ids=lambda switch: switch.name)
+def test_every_switch_has_its_file_and_its_test(switch):
+    assert (SOURCE / switch.file).is_file()
+    tests = "".join(path.name + path.read_text() for path in (ROOT / "tests" / "equivalence").glob("*.py"))
+    assert switch.name in tests, f"tests/equivalence says nothing of {switch.name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_file_says_what_it_is_for_and_holds_one_idea(path):
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), "the first line of a file says what it is for"
+    assert len(text.splitlines()) <= 450
+
+
+def test_heavy_libraries_are_imported_where_they_are_used():
+    """--help needs none of them; matplotlib, numba, PIL and cv2 cost 0.5 to 1.5 s each."""
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        names = {alias.name.split(".")[0] for node in top if isinstance(node, ast.Import) for alias in node.names}
+        names |= {str(node.module).split(".")[0] for node in top if isinstance(node, ast.ImportFrom)}
+        heavy = names & {"matplotlib", "numba", "PIL", "cv2", "imageio_ffmpeg", "tensorboard", "ale_py"}
+        assert not heavy or path.name == "snake_kernels.py", f"{path} imports {heavy} at its top"

@@ -1,0 +1,97 @@
+"""array_replay and frame_ring promise SAME_NUMBERS: the same transitions, bit for bit, from the same blocks."""
+
+import numpy as np
+import torch
+
+from fastdqn.build import active_switches, build, build_replay, to_device
+from fastdqn.prepare import prepare
+
+SETTINGS = {
+    "actor.lanes": 3,
+    "replay.capacity": 3000,
+    "replay.n_step": 3,
+    "replay.warmup_steps": 0,
+    "learner.batch_size": 32,
+    "network.kind": "mlp",
+    "network.hidden": [32],
+}
+TEXTBOOK = ["frame_ring", "array_replay"]
+
+
+def filled(env, off, ticks=300):
+    """A replay of the given switches, fed with the same games."""
+    job = prepare(env, settings=SETTINGS | {"switches.off": off})
+    parts = build(job.config, job.kind, "cpu")
+    parts.actor.start([1, 2, 3])
+    for _ in range(ticks):
+        parts.actor.step(0)
+    return parts
+
+
+def check_same_transitions(env):
+    deque_parts, array_parts, ring_parts = filled(env, TEXTBOOK), filled(env, ["frame_ring"]), filled(env, [])
+    kinds = [type(parts.replay).__name__ for parts in (deque_parts, array_parts, ring_parts)]
+    assert kinds == ["DequeReplay", "ArrayReplay", "RingReplay"]
+    stored = np.array([t.index for t in deque_parts.replay.memory])
+    opened = ring_parts.replay.ring.W[stored[:, 0]]
+    stored = stored[stored[:, 1] <= opened - 1 - 3]  # the ring offers a start once all its n rows are there
+    assert len(stored) > 200
+    lane, row = stored.T
+    batches = [to_device(parts.replay.gather(lane, row), "cpu") for parts in (deque_parts, array_parts, ring_parts)]
+    for name in ("state", "action", "returns", "discount", "next_state"):
+        fields = [getattr(batch, name).to(torch.float64) for batch in batches]
+        assert torch.equal(fields[0], fields[1]), name
+        assert torch.equal(fields[0], fields[2]), name
+    assert (batches[0].discount == 0).any()
+    assert (batches[0].returns != 0).any()
+
+
+def test_same_transitions_from_snake():
+    check_same_transitions("snake")
+
+
+def test_same_transitions_from_stacked_frames():
+    """Catch with a stack of 4: every frame is kept once in the ring and eight times in the textbook replays."""
+    job = prepare("catch", settings=SETTINGS | {"network.kind": "mlp"})
+    assert job.config.replay.stack == 4
+    check_same_transitions("catch")
+
+
+def test_same_losses_and_gradients_at_200_updates():
+    """The same batches through the ring (bytes) and through the textbook deque (floats): equal losses and gradients at
+    every update, with the parameters synced before each."""
+    ring_parts, deque_parts = filled("snake", []), filled("snake", TEXTBOOK)
+    rng = np.random.default_rng(0)
+    stored = np.array([t.index for t in deque_parts.replay.memory])
+    stored = stored[stored[:, 1] <= ring_parts.replay.ring.W[stored[:, 0]] - 4]
+    losses = []
+    for _ in range(200):
+        deque_parts.learner.load_state(ring_parts.learner.state())
+        lane, row = stored[rng.integers(len(stored), size=32)].T
+        for parts in (ring_parts, deque_parts):
+            parts.learner.train_on(to_device(parts.replay.gather(lane, row), "cpu"))
+        pairs = zip(ring_parts.learner.online.parameters(), deque_parts.learner.online.parameters(), strict=True)
+        for ours, theirs in pairs:
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-5)
+        ours, theirs = (parts.learner.read_means()[0] for parts in (ring_parts, deque_parts))
+        assert abs(ours - theirs) <= 1e-5
+        losses.append(ours)
+    assert ring_parts.learner.updates == 200
+    assert np.mean(losses[:20]) != np.mean(losses[-20:])
+
+
+def test_the_ring_is_the_small_one():
+    """What frame_ring is for: a stack of 4 takes 32 times less memory than float32 stacks of state and next state."""
+    from fastdqn.build import replay_bytes_per_row
+
+    job = prepare("catch", settings=SETTINGS)
+    sizes = {}
+    for off in ([], ["frame_ring"], TEXTBOOK):
+        config = job.config.model_copy(update={"switches": job.config.switches.model_copy(update={"off": tuple(off)})})
+        switches, _ = active_switches(config, job.kind)
+        sizes[len(off)] = replay_bytes_per_row(job.kind.spec, 4, switches)
+        replay = build_replay(config, job.kind.spec, 4, switches)
+        assert len(replay) == 0
+    assert 7056 <= sizes[0] <= 7056 * 1.05
+    assert sizes[1] > 31 * sizes[0]
+    assert sizes[2] > 7 * sizes[0]

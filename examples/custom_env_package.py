@@ -1,4 +1,4 @@
-"""A module that registers an environment, for `--import`. From the root of the repository:
+"""A module that registers an environment, for `--import`.
 
 PYTHONPATH=examples fastdqn train examples/Lamps-v0 --import custom_env_package --set env.lamps=4 --run lamps
 """

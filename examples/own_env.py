@@ -55,7 +55,7 @@ def main() -> None:
     if run.score is not None:
         print(f"mean score {run.score.mean:.2f} over {run.score.episodes} games")
 
-    player = fastdqn.load(run.path, env=make)  # a run keeps no code, so the maker is needed again
+    player = fastdqn.load(run, env=make)  # a run keeps no code, so the maker is needed again
     env = make()
     obs, _ = env.reset(seed=1)
     over, path = False, []

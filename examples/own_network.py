@@ -35,7 +35,7 @@ def main() -> None:
     run = fastdqn.train("CartPole-v1", steps=arguments.steps, network=Dueling)
     print(f"{run.steps:,} steps, {run.updates:,} updates")
 
-    player = fastdqn.load(run.path, network=Dueling)  # a run keeps weights, not code
+    player = fastdqn.load(run, network=Dueling)  # a run keeps weights, not code
     print("values of the upright pole:", player.values(np.zeros(4, np.float32)).round(2))
     assert isinstance(player.network.body, Dueling)
     print(f"{sum(weights.numel() for weights in player.network.parameters()):,} weights, torch {torch.__version__}")

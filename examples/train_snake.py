@@ -21,7 +21,7 @@ def main() -> None:
     if run.score is not None:  # None after Ctrl-C
         print(f"mean score {run.score.mean:.2f} over {run.score.episodes} games without exploring")
 
-    player = fastdqn.load(run.path)
+    player = fastdqn.load(run)
     shots = best_of(player, seed=0, games=arguments.games, max_steps=500, progress=print)
     print("film", write_film(run.path / "film.gif", shots, frames_per_second=12))
 

@@ -55,8 +55,7 @@ class Agent:
         self.device = choose_device(device, large_network=False)
         switches, _ = resolve(self.config.switches.on, self.config.switches.off)
         torch.manual_seed(seeding.integer(seed, "weights"))
-        shape, dtype, num_actions = self.spec.obs_shape, self.spec.obs_dtype, self.spec.num_actions
-        online = make_network(self.config.network, shape, dtype, num_actions, network)
+        online = make_network(self.config.network, shape, dtype, self.spec.num_actions, network)
         parameters = sum(parameter.numel() for parameter in online.parameters())
         check_memory(memory_needs(self.config, self.spec, 1, switches, parameters))
         self._rng = seeding.stream(seed, "explore")

@@ -493,8 +493,8 @@ def test_camel_case_is_understood() -> None:
         ({"dim": 1}, "dim must lie between 2 and 128, not 1"),
         ({"dim": -4}, "dim must lie between 2 and 128"),
         ({"dim": 129}, "dim must lie between 2 and 128"),
-        ({"dim": 6}, "dist_to_border must lie between 0 and 2 for dim 6"),
-        ({"dim": 10, "starting_blocks": 8}, "dist_to_border must lie between 0 and 2 for dim 10"),
+        ({"dim": 6, "dist_to_border": 3}, "dist_to_border must lie between 0 and 2 for dim 6"),
+        ({"starting_blocks": 8, "dist_to_border": 3}, "dist_to_border must lie between 0 and 2 for dim 10"),
         ({"dist_to_border": -1}, "between 0 and 4"),
         ({"dim": 4, "starting_blocks": 5}, "starting_blocks must lie between 1 and dim"),
         ({"starting_blocks": 0}, "starting_blocks must lie between 1"),
@@ -516,6 +516,13 @@ def test_bad_settings_are_refused_in_a_sentence(settings: dict[str, Any], senten
         SnakeEnv(**settings)
     with pytest.raises(UserError, match=sentence):
         SnakeLanes(1, 1, **settings)
+
+
+@pytest.mark.parametrize(("settings", "distance"), [({}, 3), ({"dim": 6}, 2), ({"dim": 4}, 1), ({"starting_blocks": 8}, 2)])
+def test_a_small_board_gets_the_largest_distance_that_fits(settings: dict[str, int], distance: int) -> None:
+    assert snake_kind(settings).settings["dist_to_border"] == distance
+    assert SnakeEnv(**settings).settings.dist_to_border == distance
+    assert SnakeLanes(1, 1, **settings).settings.dist_to_border == distance
 
 
 def test_a_setting_given_twice_is_refused() -> None:

@@ -44,17 +44,14 @@ class SnakeEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         self,
         dim: int = 10,
         starting_blocks: int = 3,
-        dist_to_border: int = 3,
+        dist_to_border: int | None = None,  # 3, or the most that a small board allows
         max_steps: int = 500,
         render_mode: str | None = None,
         **camel_case: int,
     ) -> None:
-        snake_case = {
-            "dim": dim,
-            "starting_blocks": starting_blocks,
-            "dist_to_border": dist_to_border,
-            "max_steps": max_steps,
-        }
+        snake_case = {"dim": dim, "starting_blocks": starting_blocks, "max_steps": max_steps}
+        if dist_to_border is not None:
+            snake_case["dist_to_border"] = dist_to_border
         # A camelCase name replaces its snake_case one: whether that one was given or is the default cannot be told
         replaced = {CAMEL_CASE[name] for name in camel_case if name in CAMEL_CASE}
         kept = {name: value for name, value in snake_case.items() if name not in replaced}

@@ -1,7 +1,7 @@
 """What both versions of Snake share: the settings, where a snake may start, the dice, the brightness of a body."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,7 @@ class SnakeSettings:
                 f"Snake: starting_blocks must lie between 1 and dim ({self.dim}), because the snake starts as a "
                 f"straight line; it is {self.starting_blocks}."
             )
-        # The head needs a cell that far from both walls, and the body must fit behind it
-        largest = min((self.dim - 1) // 2, self.dim - self.starting_blocks)
+        largest = largest_distance(self.dim, self.starting_blocks)
         if not 0 <= self.dist_to_border <= largest:
             raise UserError(
                 f"Snake: dist_to_border must lie between 0 and {largest} for dim {self.dim} and starting_blocks "
@@ -50,7 +49,8 @@ class SnakeSettings:
 
 
 def read_settings(given: Mapping[str, Any]) -> SnakeSettings:
-    """Settings as a user writes them: snake_case or camelCase names, whole numbers or their text."""
+    """Settings as a user writes them: snake_case or camelCase names, whole numbers or their text. A board too small for
+    the usual distance to the border gets the largest that fits, unless the user asked for one."""
     known = [field.name for field in fields(SnakeSettings)]
     numbers: dict[str, int] = {}
     for written, value in given.items():
@@ -60,7 +60,16 @@ def read_settings(given: Mapping[str, Any]) -> SnakeSettings:
         if name in numbers:
             raise UserError(f"Snake: {name} is given twice, once as '{written}'.")
         numbers[name] = _whole_number(name, value)
-    return SnakeSettings(**numbers)
+    settings = SnakeSettings(**numbers | {"dist_to_border": numbers.get("dist_to_border", 0)})
+    if "dist_to_border" in numbers:
+        return settings
+    fits = largest_distance(settings.dim, settings.starting_blocks)
+    return replace(settings, dist_to_border=min(SnakeSettings.dist_to_border, fits))
+
+
+def largest_distance(dim: int, starting_blocks: int) -> int:
+    """The head needs a cell that far from both walls, and the body must fit behind it."""
+    return min((dim - 1) // 2, dim - starting_blocks)
 
 
 def make_spec(settings: SnakeSettings) -> EnvSpec:

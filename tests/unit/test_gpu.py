@@ -1,0 +1,47 @@
+"""What runs on the CPU in every other test, on a CUDA device. Skipped without one."""
+
+import numpy as np
+import pytest
+import torch
+
+import fastdqn
+from fastdqn.prepare import prepare
+
+pytestmark = pytest.mark.gpu
+
+SMALL = {"replay.warmup_steps": 300, "evaluator.episodes": 4, "evaluator.lanes": 4, "log.every_steps": 500}
+
+
+def test_snake_trains_on_the_gpu_and_its_model_plays_on_the_cpu(runs):
+    run = fastdqn.train("snake", steps=4000, device="cuda", settings=SMALL, quiet=True)
+    assert run.updates > 50
+    on_gpu, on_cpu = fastdqn.load(run.path, device="cuda"), fastdqn.load(run.path, device="cpu")
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        obs = rng.integers(0, 256, (3, 10, 10), dtype=np.uint8)
+        np.testing.assert_allclose(on_gpu.values(obs), on_cpu.values(obs), rtol=1e-2, atol=1e-3)
+
+
+def test_auto_takes_the_gpu_for_pixels_and_the_cpu_for_small_networks():
+    assert prepare("pong").device == "cuda"
+    assert prepare("snake").device == "cpu"
+    assert prepare("CartPole-v1").device == "cpu"
+
+
+@pytest.mark.parametrize("off", [[], ["frame_ring"], ["frame_ring", "array_replay", "inference_mode"]])
+def test_every_replay_feeds_the_gpu(runs, off):
+    settings = SMALL | {"replay.capacity": 2000, "actor.lanes": 4}
+    run = fastdqn.train("catch", steps=1000, device="cuda", off=off, settings=settings, quiet=True)
+    assert run.updates > 50
+    assert np.isfinite(run.metrics()[-1]["loss"])
+
+
+def test_catch_is_learned_on_the_gpu(runs):
+    run = fastdqn.train("catch", device="cuda", steps=8000, quiet=True)
+    assert run.updates > 700
+    assert run.score.mean >= 0.9
+
+
+def test_a_gpu_that_is_not_there_is_refused():
+    with pytest.raises(fastdqn.UserError, match="is not there"):
+        prepare("snake", settings={"device": f"cuda:{torch.cuda.device_count()}"})

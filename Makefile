@@ -15,7 +15,7 @@ help:
 # The stamp is newer than what it was made from, so a second run of any target installs nothing
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (once) ..."
+	@echo "installing into .venv, once: a minute or a few, depending on the network ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 

@@ -85,7 +85,7 @@ class Train:
         from fastdqn.plan import make_plan
 
         price = None if self.price_per_hour is None else _positive("--price-per-hour", self.price_per_hour)
-        print("measuring for a few seconds ...", file=sys.stderr)
+        print("measuring this machine for about ten seconds ...", file=sys.stderr)
         for line in make_plan(job, price_per_hour=price).lines():
             print(line)
         return 0

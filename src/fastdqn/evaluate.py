@@ -9,6 +9,7 @@ from fastdqn.config import Config, parse_assignment, parse_number, validate
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Score
 from fastdqn.player import Player, load
+from fastdqn.run.view import ShareLine
 
 
 def whole_number(name: str, text: Any, at_least: int = 0) -> int:
@@ -32,10 +33,12 @@ def evaluate_run(
 def evaluate_player(player: Player, episodes: int, seed: int) -> Score:
     lanes = min(episodes, player.config.evaluator.lanes)
     evaluator = player.evaluator(lanes)
+    progress = ShareLine(f"playing {episodes} games")
     try:
         seeds = seeding.lane_seeds(seed, "eval command", lanes)
-        score = evaluator.evaluate(episodes, seeds, player.facts["step"], player.facts["update"])
+        score = evaluator.evaluate(episodes, seeds, player.facts["step"], player.facts["update"], on_tick=progress.show)
     finally:
+        progress.close()
         evaluator.env.close()
     assert score is not None  # it is only None when told to stop
     return score

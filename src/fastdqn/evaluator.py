@@ -42,9 +42,16 @@ class Evaluator:
         self.env, self._policy, self._epsilon = env, policy, epsilon
 
     def evaluate(
-        self, episodes: int, seeds: list[int], step: int, update: int, stopped: Callable[[], bool] = lambda: False
+        self,
+        episodes: int,
+        seeds: list[int],
+        step: int,
+        update: int,
+        stopped: Callable[[], bool] = lambda: False,
+        on_tick: Callable[[float], None] = lambda share: None,
     ) -> Score | None:
-        """None when told to stop on the way: a partial evaluation is no evaluation."""
+        """None when told to stop on the way: a partial evaluation is no evaluation. `on_tick` hears the share of games
+        that are done."""
         env, spec = self.env, self.env.spec
         games = Games(env.num_lanes, spec)
         quota = np.full(env.num_lanes, episodes // env.num_lanes)
@@ -55,6 +62,7 @@ class Evaluator:
         while quota.any():
             if stopped():
                 return None
+            on_tick(len(finished) / episodes)
             for group, lanes in enumerate(env.groups):
                 tick = env.recv(group)
                 ended = games.observe(lanes, tick)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.error import DependencyNotInstalled
 
 from fastdqn.errors import UserError, missing_package
 from fastdqn.player import Player
@@ -44,6 +45,8 @@ def play(player: Player, render_mode: str, seed: int, max_steps: int) -> Iterato
                 obs, _ = env.reset()
                 player.reset()
             yield Shot(env.render(), score, step)
+    except DependencyNotInstalled as fault:
+        raise UserError(f"A film of {spec.env_id} needs a package that is not installed: {fault}") from None
     finally:
         env.close()
 

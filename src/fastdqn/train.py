@@ -52,9 +52,11 @@ class Run:
 
     def speed(self) -> str:
         """Steps per second while learning, its price in samples per step, and the ceiling beside it."""
-        learning = [row for row in self.metrics() if row["updates_per_second"] > 0]
-        if not learning:
+        rows = self.metrics()
+        full = max((row["samples_per_step"] for row in rows), default=0.0)
+        if not full:
             return "no update was made"
+        learning = [row for row in rows if row["samples_per_step"] > 0.9 * full]  # the warm-up does not count
         median = sorted(learning, key=lambda row: row["steps_per_second"])[len(learning) // 2]
         ceiling = self.env_alone_steps_per_second
         alone = f"; the environment alone, same lanes: {ceiling:,.0f} steps/s" if ceiling else ""
@@ -190,7 +192,7 @@ class _Session:
                 step=step,
                 seconds=meter.seconds,
                 share_done=self.runner.limits.share_done(step, meter.episodes, meter.seconds),
-                evaluating=self.runner.evaluating,
+                evaluated_share=self.runner.evaluated_share,
                 row=self._row,
                 last_score=describe(self._score) if self._score else "",
             )

@@ -178,7 +178,7 @@ def test_assignments(text, pair):
 
 @pytest.mark.parametrize("text", ["learner.batch_size", "=3", "", "  =1", "network.hidden=[1, 2"])
 def test_what_is_no_assignment(text):
-    with pytest.raises(UserError, match="not a setting|cannot be read"):
+    with pytest.raises(UserError, match=r"not a setting|cannot be read"):
         parse_assignment(text)
 
 

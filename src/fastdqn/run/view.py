@@ -1,7 +1,6 @@
 """The live view: a panel in a terminal or a notebook, plain lines everywhere else."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +30,7 @@ class Snapshot:
     step: int
     seconds: float
     share_done: float | None  # towards the limit that will be hit first
-    evaluating: bool
+    evaluated_share: float | None = None  # of the evaluation that is going on
     row: dict[str, Any] = field(default_factory=dict)  # the newest metrics line
     last_score: str = ""
 
@@ -61,7 +60,9 @@ class PlainView(View):
         self._last = time.monotonic()
         row = snapshot.row
         parts = [f"step {snapshot.step:,}", time_left(snapshot)]
-        if row:
+        if snapshot.evaluated_share is not None:
+            parts = [f"evaluating, {snapshot.evaluated_share:.0%} of the games played"]
+        elif row:
             parts += [
                 f"{row['steps_per_second']:,.0f} steps/s",
                 f"{row['updates_per_second']:,.0f} updates/s",
@@ -100,11 +101,61 @@ class LiveView(View):
         self._live.stop()
 
 
+class NotebookView(View):
+    """The same panel in a notebook cell, replaced in place."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self._handle: Any = display(Text(""), display_id=True)
+        self._last = 0.0
+        self._snapshot: Snapshot | None = None
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        if time.monotonic() - self._last >= 0.5:
+            self._last = time.monotonic()
+            self._handle.update(panel(snapshot))
+
+    def say(self, line: str) -> None:
+        print(line)
+
+    def close(self) -> None:
+        if self._snapshot is not None:
+            self._handle.update(panel(self._snapshot))
+
+
 def make_view(quiet: bool = False) -> View:
     if quiet:
         return Silent()
-    console = Console(stderr=False)
-    return LiveView(console) if console.is_terminal or console.is_jupyter else PlainView(console)
+    console = Console()
+    if console.is_jupyter:
+        return NotebookView()
+    return LiveView(console) if console.is_terminal else PlainView(console)
+
+
+class ShareLine:
+    """How far a piece of work is and how long it will take, on stderr: a changing line in a terminal, else one line
+    every ten seconds."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._console = Console(stderr=True)
+        self._began = self._last = time.monotonic()
+
+    def show(self, share: float) -> None:
+        now = time.monotonic()
+        interval = 0.5 if self._console.is_terminal else PLAIN_SECONDS
+        if now - self._last < interval:
+            return
+        self._last = now
+        left = f", {clock((now - self._began) * (1 - share) / share)} left" if share else ""
+        end = "\r" if self._console.is_terminal else "\n"
+        self._console.print(f"{self._what}: {share:.0%}{left}   ", end=end, highlight=False)
+
+    def close(self) -> None:
+        if self._console.is_terminal:
+            self._console.print(" " * 60, end="\r")
 
 
 def panel(snapshot: Snapshot) -> Panel:
@@ -123,8 +174,9 @@ def panel(snapshot: Snapshot) -> Panel:
     head = Table.grid(padding=(0, 2))
     head.add_row(bar, Text(time_left(snapshot) or clock(snapshot.seconds), style="bold"))
     lines: list[Any] = [head, facts, split_bar(row)]
-    if snapshot.evaluating:
-        lines.append(Text("evaluating: playing whole games without exploring ...", style="italic"))
+    if snapshot.evaluated_share is not None:
+        share_text = f"evaluating: whole games without exploring, {snapshot.evaluated_share:.0%} of them played"
+        lines.append(Text(share_text, style="italic"))
     elif snapshot.last_score:
         lines.append(Text(snapshot.last_score, style="bold"))
     title = Text(snapshot.title)  # a Text, because brackets in a run's name are not markup
@@ -163,11 +215,6 @@ def clock(seconds: float) -> str:
 
 def number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
-
-
-def progress_line(console: Console, describe: Callable[[], str]) -> Live:
-    """One line that keeps changing, for work of unknown length."""
-    return Live(console=console, get_renderable=lambda: Text(describe()), refresh_per_second=4, transient=True)
 
 
 def _pair(name: str, value: str) -> tuple[Text, Text]:

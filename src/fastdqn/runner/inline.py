@@ -38,7 +38,7 @@ class InlineRunner:
         self._on_row, self._on_score = on_row, on_score
         self._evaluator: Evaluator | None = None
         self._logged_step = 0
-        self.evaluating = False
+        self.evaluated_share: float | None = None  # of the games of the evaluation that is going on
 
     def run(self) -> str:
         """Plays and learns until a limit, the target or a stop; says which."""
@@ -91,16 +91,20 @@ class InlineRunner:
         """Plays fresh games with the weights as they are; training stands still meanwhile."""
         parts, config = self.parts, self.parts.config.evaluator
         began = time.perf_counter()
-        self.evaluating = True
         lanes = min(config.lanes, config.episodes)
         self._evaluator = self._evaluator or parts.make_evaluator(lanes)
         seeds = seeding.lane_seeds(parts.config.seed, f"evaluate at {parts.actor.steps}", lanes)
-        score = self._evaluator.evaluate(config.episodes, seeds, parts.actor.steps, parts.learner.updates, self.stop.asked)
-        self.evaluating = False
+        score = self._evaluator.evaluate(
+            config.episodes, seeds, parts.actor.steps, parts.learner.updates, self.stop.asked, self._note_share
+        )
+        self.evaluated_share = None
         parts.meter.eval_seconds += time.perf_counter() - began
         if score is not None:
             self._on_score(score)
         return score
+
+    def _note_share(self, share: float) -> None:
+        self.evaluated_share = share
 
     def close(self) -> None:
         if self._evaluator is not None:

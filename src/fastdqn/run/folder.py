@@ -12,8 +12,10 @@ from fastdqn.config import Config, read_yaml, to_yaml, validate
 from fastdqn.errors import UserError, nearest
 from fastdqn.evaluator import Score
 from fastdqn.metrics import read_rows
+from fastdqn.run.machine import describe_machine
 
 RUNS = Path("runs")
+MACHINE = "machine.json"
 CONFIG, METRICS, MODEL, CURVE, EVALUATIONS = (
     "config.yaml",
     "metrics.jsonl",
@@ -83,6 +85,7 @@ def create(path: Path, config: Config) -> RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         with (path / CONFIG).open("x", encoding="utf-8") as file:
             file.write(to_yaml(config))
+        (path / MACHINE).write_text(json.dumps(describe_machine(), indent=1) + "\n")
     except FileExistsError:
         raise _taken(path) from None
     except OSError as error:

@@ -57,7 +57,7 @@ def _commit() -> str | None:
         if not git("ls-files", "--error-unmatch", __file__):
             return None
         return git("rev-parse", "--short=12", "HEAD") + (
-            "+changes" if git("status", "--porcelain", "--", here.parent) else ""
+            "+changes" if git("status", "--porcelain", "--", str(here.parent)) else ""
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -28,7 +28,7 @@ class Score:
     interval: tuple[float, float]  # 95 % bootstrap interval of the mean
     scores: list[float]
     steps: list[int]  # steps of each game
-    cut: int  # games longer than max_steps: their score so far counts, and the lane plays on as if anew
+    cut: int  # games longer than max_steps: their score so far counts, the rest of such a game does not
     max_steps: int
 
     def as_json(self) -> dict[str, Any]:
@@ -58,6 +58,7 @@ class Evaluator:
         quota[: episodes % env.num_lanes] += 1
         finished: list[Game] = []
         cut = 0
+        is_rest = np.zeros(env.num_lanes, bool)  # the lane plays on in a game that was cut: no fresh game
         env.reset(seeds)
         while quota.any():
             if stopped():
@@ -66,9 +67,13 @@ class Evaluator:
             for group, lanes in enumerate(env.groups):
                 tick = env.recv(group)
                 ended = games.observe(lanes, tick)
+                fresh = [game for game in ended if not is_rest[game.lane]]
+                is_rest[[game.lane for game in ended]] = False
+                # A game without an end is cut again and again: else this would never come to an end either
                 too_long = lanes.start + np.flatnonzero(games.steps_of(lanes) >= spec.max_eval_steps)
+                is_rest[too_long] = True
                 cut += int((quota[too_long] > 0).sum())
-                for game in ended + [games.take(int(lane)) for lane in too_long]:
+                for game in fresh + [games.take(int(lane)) for lane in too_long]:
                     if quota[game.lane]:
                         quota[game.lane] -= 1
                         finished.append(game)

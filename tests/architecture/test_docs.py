@@ -1,16 +1,23 @@
 """The documents tell the truth: the map names every file, the pages name every key, links lead somewhere, examples run."""
 
+import ast
 import doctest
 import re
+import shlex
+import textwrap
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import tyro
 
+from fastdqn.cli import Command
 from fastdqn.config import setting_rows
 from fastdqn.env.atari_settings import PROTOCOLS, AtariSettings
 from fastdqn.evaluator import Score
 from fastdqn.metrics import Meter, Timers
+from fastdqn.run import folder
+from fastdqn.run.machine import describe_machine
 from fastdqn.switches import LADDER, SWITCHES
 
 ROOT = Path(__file__).parents[2]
@@ -61,19 +68,21 @@ def test_no_page_names_a_setting_that_is_gone():
     sections = "|".join({key.split(".")[0] for key in known if "." in key})
     for page in PAGES:
         keys = re.findall(rf"--set ((?:{sections})\.\w+)=|`((?:{sections})\.\w+)(?:=[^`]*)?`", page.read_text())
-        unknown = {key for pair in keys for key in pair if key} - known
+        unknown = {key for pair in keys for key in pair if key and not key.endswith((".py", ".jsonl"))} - known
         assert not unknown, f"{name_of(page)}: {unknown}"
 
 
-def test_every_key_of_the_metrics_is_explained():
-    row = Meter(Timers(), frame_skip=1, batch_size=1, window_episodes=1).row(1, 1, 0.5, None, None)
-    explained = re.findall(r"^\| `(\w+)` \|", read("run-folder.md"), re.MULTILINE)
-    assert set(row) <= set(explained)
-    assert {field.name for field in fields(Score)} <= set(explained)
-    assert set(explained) <= set(row) | {field.name for field in fields(Score)} | MODEL_FACTS, "a key that is gone"
-
-
 MODEL_FACTS = {"env_id", "protocol", "step", "update", "state_shape", "num_actions", "saved_at"}
+
+
+def test_every_key_of_a_run_folder_is_explained():
+    row = Meter(Timers(), frame_skip=1, batch_size=1, window_episodes=1).row(1, 1, 0.5, None, None)
+    files = set(re.findall(r"^\| `([\w.]+\.(?:yaml|json|jsonl|safetensors|png))` \|", read("run-folder.md"), re.MULTILINE))
+    assert {folder.CONFIG, folder.MACHINE, folder.METRICS, folder.MODEL, folder.CURVE} <= files
+    keys = set(row) | {field.name for field in fields(Score)} | set(describe_machine()) | MODEL_FACTS
+    explained = set(re.findall(r"^\| `(\w+)` \|", read("run-folder.md"), re.MULTILINE))
+    assert keys - explained == set(), "add a line to docs/run-folder.md"
+    assert explained - keys == set(), "docs/run-folder.md explains keys that are gone"
 
 
 def test_the_protocols_are_the_ones_in_the_code():
@@ -96,6 +105,29 @@ def test_files_named_in_the_text_exist(page):
     """`tests/...`, `examples/...` and `docs/...` in backticks."""
     for target in re.findall(r"`((?:tests|examples|docs)/[\w./-]+\.\w+)`", page.read_text()):
         assert (ROOT / target).exists(), target
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """(language, text) of every fenced block."""
+    return re.findall(r"^ *```(\w*)\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_are_understood(page):
+    """Every `fastdqn ...` line of a block, and every example's own one, is parsed by the real command line."""
+    lines = [line for _, text in blocks(page) for line in text.splitlines()]
+    for line in lines + re.findall(r"`(fastdqn [a-z]+ [^`]*--[^`]+)`", page.read_text()):
+        words = shlex.split(line.partition("  #")[0]) if re.match(r"(PYTHONPATH=\w+ )?fastdqn ", line) else []
+        if "fastdqn" in words:
+            given = words[words.index("fastdqn") + 1 :]
+            assert tyro.cli(Command, args=given) is not None, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_python_in_the_text_is_python(page):
+    for language, text in blocks(page):
+        if language == "python":
+            ast.parse(textwrap.dedent(text))
 
 
 def test_every_page_is_in_the_index():

@@ -34,7 +34,7 @@ def test_epsilon_falls_in_a_line_and_stays(step, epsilon):
 
 
 def test_epsilon_without_a_schedule_is_its_end():
-    assert epsilon_at(0, 1.0, 0.1, 0) == 0.1
+    assert epsilon_at(0, 1.0, 0.1, 0) == pytest.approx(0.1)
 
 
 def test_the_warmup_is_random_and_the_schedule_counts_from_the_first_step():

@@ -9,7 +9,7 @@ TRAINING_MINUTES = 2.9
 def demo(minutes: float = TRAINING_MINUTES, run: str | None = None, quiet: bool = False) -> str:
     """Trains, evaluates and films; returns the lines to show at the end."""
     print(f"Training a snake on a 10x10 board from nothing, for {minutes:g} minutes. Ctrl-C ends earlier and still saves.\n")
-    trained = train("snake", minutes=minutes, steps="1B", run=run, quiet=quiet)
+    trained = train("snake", minutes=minutes, run=run, quiet=quiet)
     print("\nFilming the best of five games ...")
     film = watch_run(str(trained.path), str(trained.path / "film.gif"), seed=0, games=5, fps=None, max_steps=500)
     score = describe(trained.score) if trained.score else "not evaluated: it was stopped"

@@ -55,6 +55,8 @@ def prepare(
     for key in [key for key in settings if key.startswith("env.")]:
         del settings[key]
     settings |= {"env": kind.settings, "imports": list(imports)}
+    if {"limits.minutes", "limits.episodes"} & set(settings):  # who says --minutes 10 means ten minutes
+        settings.setdefault("limits.steps", None)
     config = make_config(kind.spec.env_id, preset or kind.preset, settings)
     config, notes = _shorten_warmup(config, settings)
     switches, _ = active_switches(config, kind)

@@ -68,7 +68,8 @@ class Agent:
 
     @property
     def memory(self) -> Any:
-        """The replay; len(agent.memory) is the number of transitions that can be drawn."""
+        """The replay; len(agent.memory) is about the number of transitions that can be drawn (the last observation of
+        each episode counts too)."""
         return self._replay
 
     @property
@@ -101,7 +102,7 @@ class Agent:
         self.steps += 1
 
     def learn(self, batch_size: int | None = None) -> float | None:
-        """One update; returns its loss, or None while there are fewer transitions than a batch."""
+        """One update; returns its loss, or None while fewer than a batch are in memory."""
         size = batch_size or self.config.learner.batch_size
         if len(self._replay) < size:
             return None

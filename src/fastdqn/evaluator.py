@@ -102,6 +102,8 @@ class Evaluator:
 def bootstrap_interval(values: np.ndarray, resamples: int = 10_000, level: float = 0.95) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean, with a fixed stream: the same games give the same interval."""
     rng = np.random.default_rng(0)
-    means = [rng.choice(values, len(values)).mean() for _ in range(resamples)]  # row by row: many games need little memory
+    rows = max(1, 1_000_000 // len(values))  # at a time: all resamples of very many games would not fit in memory
+    sizes = [min(rows, resamples - done) for done in range(0, resamples, rows)]
+    means = np.concatenate([rng.choice(values, size=(size, len(values))).mean(axis=1) for size in sizes])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

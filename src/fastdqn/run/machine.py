@@ -1,5 +1,6 @@
 """Where a run was made: a speed or a score without its machine and versions cannot be compared with another."""
 
+import os
 import platform
 import subprocess
 import time
@@ -10,6 +11,7 @@ from typing import Any
 import psutil
 import torch
 
+from fastdqn import __version__
 from fastdqn.env.cores import usable_cores
 
 PACKAGES = ("fastdqn", "torch", "numpy", "numba", "gymnasium", "ale-py")
@@ -42,11 +44,12 @@ def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return None
+        return __version__ if package == "fastdqn" else None  # run from a source tree that is not installed
 
 
 def _commit() -> str | None:
-    """The commit of the source tree this was run from, marked when it has been changed; None for an installed wheel."""
+    """The commit of the source tree this was run from, marked when it has been changed; None for an installed wheel.
+    A tree that was copied to another machine without its .git can say it in FASTDQN_COMMIT."""
     here = Path(__file__).parent
 
     def git(*words: str) -> str:
@@ -54,10 +57,9 @@ def _commit() -> str | None:
         return done.stdout.strip()
 
     try:
-        if not git("ls-files", "--error-unmatch", __file__):
-            return None
+        git("ls-files", "--error-unmatch", __file__)
         return git("rev-parse", "--short=12", "HEAD") + (
             "+changes" if git("status", "--porcelain", "--", str(here.parent)) else ""
         )
     except (OSError, subprocess.SubprocessError):
-        return None
+        return os.environ.get("FASTDQN_COMMIT")

@@ -18,11 +18,12 @@ from gymnasium import spaces
 
 from fastdqn import seeding
 from fastdqn.actor.policy import explore
-from fastdqn.build import build_greedy, build_learner, build_replay, exploration, to_device
+from fastdqn.build import build_greedy, build_learner, build_replay, default_threads, exploration, to_device
 from fastdqn.config import Config, make_config
+from fastdqn.env.cores import usable_cores
 from fastdqn.env.gymnasium import is_channels_last, stored_shape
 from fastdqn.errors import UserError
-from fastdqn.learner.network import MakeBody, make_network
+from fastdqn.learner.network import MakeBody, choose_kind, make_network
 from fastdqn.metrics import Timers
 from fastdqn.prepare import memory_needs
 from fastdqn.run.model import load_model, save_model
@@ -52,7 +53,8 @@ class Agent:
         self.spec = EnvSpec("own loop", shape, dtype, int(num_actions))
         overrides = dict(settings or {}) | {"actor.lanes": 1, "actor.groups": 1, "replay.stack": 1, "seed": seed}
         self.config: Config = make_config("own loop", preset, overrides)
-        self.device = choose_device(device, large_network=False)
+        self.device = choose_device(device, choose_kind(self.config.network.kind, shape) == "nature")
+        torch.set_num_threads(default_threads(self.config, shape, self.device, usable_cores()))
         switches, _ = resolve(self.config.switches.on, self.config.switches.off)
         torch.manual_seed(seeding.integer(seed, "weights"))
         online = make_network(self.config.network, shape, dtype, self.spec.num_actions, network)

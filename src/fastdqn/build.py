@@ -184,9 +184,9 @@ def to_device(batch: Batch, device: str) -> Batch:
     return Batch(**tensors, index=batch.index)
 
 
-def default_threads(config: Config, kind: EnvKind, device: str, cores: int) -> int:
+def default_threads(config: Config, state_shape: tuple[int, ...], device: str, cores: int) -> int:
     """Torch CPU threads: an idle OpenMP pool steals the emulator's cores, so only large convolutions get them all."""
     if config.learner.threads:
         return config.learner.threads
-    network = choose_kind(config.network.kind, kind.spec.state_shape(stack_of(config, kind)))
+    network = choose_kind(config.network.kind, state_shape)
     return cores if device == "cpu" and network == "nature" else 1

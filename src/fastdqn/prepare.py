@@ -65,7 +65,7 @@ def prepare(
     device = choose_device(config.device, large)
     parameters = _count_parameters(config, kind, network)
     needs = memory_needs(config, kind.spec, stack, switches, parameters)
-    threads = default_threads(config, kind, device, usable_cores())
+    threads = default_threads(config, kind.spec.state_shape(stack), device, usable_cores())
     return Job(config, kind, device, threads, parameters, needs, network, notes)
 
 

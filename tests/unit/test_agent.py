@@ -248,6 +248,27 @@ def test_a_memory_larger_than_the_machine_is_refused_at_the_start(monkeypatch):
         agent({"replay.capacity": "1e9"})
 
 
+def test_small_networks_get_one_thread():
+    """A second one only waits for the first, and takes a core from the environment."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        agent()
+        assert torch.get_num_threads() == 1
+        agent({"learner.threads": 2})
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_large_pictures_go_to_the_gpu_and_small_ones_stay(monkeypatch):
+    chosen = []
+    monkeypatch.setattr("fastdqn.agent.choose_device", lambda device, large: chosen.append(large) or "cpu")
+    Agent((4, 84, 84), 2, settings=SMALL | {"network.channels": [4, 4, 4]})
+    Agent((4, 10, 10), 2, settings=SMALL)
+    assert chosen == [True, False]
+
+
 def test_own_network():
     def own(state_shape, num_actions):
         return torch.nn.Linear(state_shape[0], num_actions)

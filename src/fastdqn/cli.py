@@ -118,11 +118,13 @@ class Eval:
     """cpu, cuda, cuda:1 or mps"""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, arg(metavar="KEY=VALUE")] = ()
     """evaluator settings, e.g. --set evaluator.epsilon=0.05"""
+    import_: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, arg(name="import", metavar="MODULE")] = ()
+    """module the environment comes from; a run by itself imports nothing"""
 
     def execute(self) -> int:
         from fastdqn.evaluate import evaluate_run
 
-        score, path = evaluate_run(self.run, self.episodes or "30", self.seed or "0", self.device, self.set)
+        score, path = evaluate_run(self.run, self.episodes or "30", self.seed or "0", self.device, self.set, self.import_)
         low, high = score.interval
         print(f"{score.env_id}, protocol {score.protocol}, epsilon {score.epsilon:g}, weights of step {score.step:,}")
         print(f"mean {score.mean:.2f} ({low:.2f} to {high:.2f}), median {score.median:.2f}, {score.episodes} games")
@@ -146,11 +148,13 @@ class Watch:
     """pictures per second; default: what suits the environment"""
     max_steps: Number = "3000"
     """longest game that is filmed"""
+    import_: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, arg(name="import", metavar="MODULE")] = ()
+    """module the environment comes from; a run by itself imports nothing"""
 
     def execute(self) -> int:
         from fastdqn.watch import watch_run
 
-        print(watch_run(self.run, self.out, self.seed, self.games, self.fps, self.max_steps))
+        print(watch_run(self.run, self.out, self.seed, self.games, self.fps, self.max_steps, self.import_))
         return 0
 
 

@@ -20,11 +20,16 @@ def whole_number(name: str, text: Any, at_least: int = 0) -> int:
 
 
 def evaluate_run(
-    run: str, episodes: Any = 30, seed: Any = 0, device: str = "cpu", settings: Iterable[str] = ()
+    run: str,
+    episodes: Any = 30,
+    seed: Any = 0,
+    device: str = "cpu",
+    settings: Iterable[str] = (),
+    imports: Iterable[str] = (),
 ) -> tuple[Score, Path]:
     """Plays the games and writes the result beside the run's other evaluations."""
     count, root = whole_number("--episodes", episodes, 1), whole_number("--seed", seed)
-    player = load(run, device=device)
+    player = load(run, device=device, imports=imports)
     player.config = _with_evaluator(player.config, settings)
     score = evaluate_player(player, count, root)
     return score, player.folder.write_score(score, f"-seed_{root}")

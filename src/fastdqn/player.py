@@ -1,5 +1,6 @@
 """A trained model that plays: `fastdqn.load(run).act(obs)`."""
 
+from collections.abc import Iterable
 from os import PathLike
 from typing import Any
 
@@ -11,6 +12,7 @@ from fastdqn.build import build_evaluator, build_network, stack_of
 from fastdqn.config import Config
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
+from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
 from fastdqn.learner.network import MakeBody, choose_kind
 from fastdqn.run import folder as folders
@@ -61,11 +63,32 @@ class Player:
 
 
 def load(
-    run: str | PathLike[str], *, env: EnvName | None = None, network: MakeBody | None = None, device: str = "cpu"
+    run: str | PathLike[str],
+    *,
+    env: EnvName | None = None,
+    network: MakeBody | None = None,
+    imports: Iterable[str] = (),
+    device: str = "cpu",
 ) -> Player:
-    """The trained model of a run. Runs of your own env maker or network need them again: no code is kept in a run."""
+    """The trained model of a run. Runs of your own env maker, network or imports need them again: a run keeps no code and
+    executes none."""
     folder = folders.find(run)
     config = folder.config()
-    kind = find_env(env or config.env_id, dict(config.env), config.imports)
+    if env is None:
+        check_imports(config, tuple(imports))
+    kind = find_env(env or config.env_id, dict(config.env), imports)
     large = choose_kind(config.network.kind, kind.spec.state_shape(stack_of(config, kind))) == "nature"
     return Player(folder, config, kind, network, choose_device(device, large))
+
+
+def check_imports(config: Config, given: tuple[str, ...]) -> None:
+    """A folder from somebody else may name any module, so a module is imported only when the user says so as well."""
+    named = list(config.imports)
+    if ":" in config.env_id:  # Gymnasium imports what stands before the colon
+        named.append(config.env_id.partition(":")[0])
+    for module in named:
+        if module not in given:
+            raise UserError(
+                f"This run needs the module '{module}', and a run imports nothing by itself. "
+                f"If you trust it, add --import {module}."
+            )

@@ -130,13 +130,13 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
     folder = folders.create(path, job.config)
     sinks: list[Sink] = [JsonlSink(folder.metrics_path), *(make(folder.path) for make in sinks_wanted)]
     try:
-        return _Session(job, parts, folder, sinks, view).run()
+        return _Supervisor(job, parts, folder, sinks, view).run()
     finally:
         for sink in sinks:
             sink.close()
 
 
-class _Session:
+class _Supervisor:
     """The main thread's side of a run: it shows, listens for signals, and saves when the work thread is done."""
 
     def __init__(self, job: Job, parts: Parts, folder: RunFolder, sinks: list[Sink], view: View) -> None:

@@ -1,6 +1,7 @@
 """`fastdqn watch`: in the terminal for Snake, a film for everything."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,22 +9,21 @@ from fastdqn.errors import UserError
 from fastdqn.evaluate import whole_number
 from fastdqn.film import best_of, check_film, watch_in_terminal, write_film
 from fastdqn.player import load
+from fastdqn.transition import EnvSpec
 
 
-def watch_run(run: str, out: str | None, seed: Any, games: Any, fps: Any, max_steps: Any) -> str:
+def watch_run(
+    run: str, out: str | None, seed: Any, games: Any, fps: Any, max_steps: Any, imports: Iterable[str] = ()
+) -> str:
     """Shows the agent and returns the line that says what was seen."""
     first, count = whole_number("--seed", seed), whole_number("--games", games, 1)
     longest = whole_number("--max-steps", max_steps, 1)
     if out is not None:
         check_film(Path(out))
-    player = load(run)
+    player = load(run, imports=imports)
     spec = player.kind.spec
     is_snake = spec.env_id == "snake"
-    rate = (
-        whole_number("--fps", fps, 1)
-        if fps is not None
-        else (12 if is_snake else max(1, 60 // spec.frame_skip) if spec.frame_skip > 1 else 30)
-    )
+    rate = usual_rate(spec) if fps is None else whole_number("--fps", fps, 1)
     if out is None and is_snake:
         shot = watch_in_terminal(player, first, rate)
         return f"score {shot.score:g} after {shot.step} steps"
@@ -33,3 +33,10 @@ def watch_run(run: str, out: str | None, seed: Any, games: Any, fps: Any, max_st
     shots = best_of(player, first, count, longest, lambda line: print(line, file=sys.stderr))
     write_film(path, shots, rate)
     return f"{path}: {len(shots)} pictures, score {shots[-1].score:g}, best of {count} games"
+
+
+def usual_rate(spec: EnvSpec) -> int:
+    """Pictures per second: an emulator at its own pace (60 frames a second), a snake slow enough to follow."""
+    if spec.env_id == "snake":
+        return 12
+    return max(1, 60 // spec.frame_skip) if spec.frame_skip > 1 else 30

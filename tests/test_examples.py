@@ -66,7 +66,7 @@ def test_custom_env_package(tmp_path):
     train = ["train", "examples/Lamps-v0", "--import", "custom_env_package", "--set", "env.lamps=3"]
     text = run(tmp_path, "-m", "fastdqn", *train, "--run", "lamps", "--steps", "2500")
     assert number(r"([\d,]+) updates", text) > 0
-    text = run(tmp_path, "-m", "fastdqn", "watch", "lamps")
+    text = run(tmp_path, "-m", "fastdqn", "watch", "lamps", "--import", "custom_env_package")
     assert (tmp_path / "runs" / "lamps" / "film.gif").is_file()
     assert "best of 5 games" in text
 

@@ -76,8 +76,8 @@ def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[
     states = 2 * config.learner.batch_size * int(np.prod(spec.state_shape(stack)))  # and next states, as float32
     return (
         Need("replay", rows * row, per_row=row),
-        Need("network and optimizer", parameters * 4 * 5),  # online, target, gradients and two moments
-        Need("batch", states * 4),
+        Need("network and optimizer", parameters * 4 * 5, on_device=True),  # online, target, gradients and two moments
+        Need("batch", states * 4, on_device=True),
     )
 
 

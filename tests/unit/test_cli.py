@@ -246,8 +246,9 @@ def test_a_replay_larger_than_memory_names_the_largest_that_fits(refused, cli, m
     refused(*SNAKE, "--set", f"replay.capacity={capacity + 100}")
 
 
-@pytest.mark.parametrize("setting", ["learner.batch_size=1e12", "network.hidden=[60000,60000,60000]"])
-def test_other_buffers_larger_than_memory(refused, setting):
+@pytest.mark.parametrize("setting", ["learner.batch_size=1e6", "network.hidden=[5000,5000]"])
+def test_other_buffers_larger_than_memory(refused, setting, monkeypatch):
+    monkeypatch.setattr(preflight, "free_memory", lambda: preflight.RESERVE_BYTES + 400_000_000)
     assert "This run needs" in refused(*SNAKE, "--set", setting)
 
 

@@ -45,3 +45,10 @@ def test_catch_is_learned_on_the_gpu(runs):
 def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(fastdqn.UserError, match="is not there"):
         prepare("snake", settings={"device": f"cuda:{torch.cuda.device_count()}"})
+
+
+def test_a_batch_larger_than_the_gpu_is_refused(runs, monkeypatch):
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (600 * 2**20, 0))
+    with pytest.raises(fastdqn.UserError, match="memory on cuda"):
+        fastdqn.train("catch", device="cuda", steps=100, settings={"learner.batch_size": 4096, "replay.warmup_steps": 10})
+    assert not runs.exists()

@@ -128,7 +128,7 @@ def test_a_row_without_time_is_finite(meter):
 
 def test_state_goes_on_where_it_was(meter, clock, timers):
     clock.pass_(3)
-    for i in range(4):
+    for i in (1, 3):
         meter.add_game(i, i)
     meter.eval_seconds += 1
     row(meter, 100, 10)
@@ -142,7 +142,7 @@ def test_state_goes_on_where_it_was(meter, clock, timers):
     line = row(again, 120, 12)
     assert line["seconds"] == 5
     assert line["steps_per_second"] == 10
-    assert (line["episode"], line["return_mean"], line["eval_seconds"]) == (4, 2, 0)
+    assert (line["episode"], line["return_mean"], line["eval_seconds"]) == (2, 2, 0)
 
 
 # ---------------------------------------------------------------- timers

@@ -1,5 +1,6 @@
 """What the machine has, against made-up machines."""
 
+import importlib
 import os
 import re
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ import psutil
 import pytest
 import torch
 
+from fastdqn.build import build_network, build_replay
 from fastdqn.env.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.prepare import memory_needs, prepare
@@ -143,8 +145,6 @@ def test_bytes_for_people(count, text):
 @pytest.mark.parametrize("stack", [1, 4])
 def test_what_is_counted_is_what_is_allocated(off, stack):
     """The replay's own arrays, summed, against the number the check is made with."""
-    from fastdqn.build import build_replay
-
     job = prepare("snake", settings=TINY_SNAKE | {"switches.off": list(off), "replay.stack": stack})
     switches, _ = resolve((), off)
     replay = build_replay(job.config, job.kind.spec, stack, switches)
@@ -168,6 +168,15 @@ def test_every_buffer_is_counted():
         "batch": 2 * 16 * 75 * 4,
     }
     assert job.parameters == 1284
+
+
+def test_weights_are_counted_without_memory_for_them(monkeypatch):
+    """Else a network that is too large would be allocated before it can be refused."""
+    module, built = importlib.import_module("fastdqn.prepare"), []
+    monkeypatch.setattr(module, "build_network", lambda *given: built.append(build_network(*given)) or built[-1])
+    for env in ("snake", "catch"):  # a small and a large convolution
+        assert prepare(env).parameters > 0
+    assert all(parameter.is_meta for network in built for parameter in network.parameters())
 
 
 # ---------------------------------------------------------------- devices

@@ -21,6 +21,7 @@ class Need:
     name: str
     bytes: int
     per_row: int = 0
+    on_device: bool = False  # lives on the learner's device
 
 
 def human_bytes(count: float) -> str:

@@ -18,7 +18,15 @@ from gymnasium import spaces
 
 from fastdqn import seeding
 from fastdqn.actor.policy import explore
-from fastdqn.build import build_greedy, build_learner, build_replay, default_threads, exploration, to_device
+from fastdqn.build import (
+    build_greedy,
+    build_learner,
+    build_replay,
+    default_threads,
+    exploration,
+    learning_rate,
+    to_device,
+)
 from fastdqn.config import Config, make_config
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.gymnasium import is_channels_last, stored_shape
@@ -64,7 +72,7 @@ class Agent:
         self._replay = build_replay(self.config, self.spec, 1, switches)
         self._learner = build_learner(self.config, online.to(self.device), self._replay, self.device, Timers())
         self._greedy = build_greedy(online, self.device, switches)
-        self._epsilon = exploration(self.config)
+        self._epsilon, self._lr_at = exploration(self.config), learning_rate(self.config)
         self._newest: np.ndarray | None = None  # the observation of the open row, None before the first and after an end
         self.steps = 0
 
@@ -83,7 +91,8 @@ class Agent:
         return self._epsilon(self.steps)
 
     def act(self, obs: Any, explore_too: bool = True) -> int:
-        """Epsilon-greedy on the schedule, which counts the steps remembered; greedy with explore_too=False."""
+        """Epsilon-greedy on the schedule, which counts the steps remembered: epsilon_start for the first
+        replay.warmup_steps of them. Greedy with explore_too=False."""
         epsilon = self.epsilon if explore_too else 0.0
         if epsilon >= 1.0:
             return int(self._rng.integers(self.spec.num_actions))
@@ -108,6 +117,7 @@ class Agent:
         size = batch_size or self.config.learner.batch_size
         if len(self._replay) < size:
             return None
+        self._learner.set_lr(self._lr_at(self.steps))
         self._learner.train_on(to_device(self._replay.sample(size), self.device))
         return self._learner.read_means()[0]
 
@@ -123,7 +133,9 @@ class Agent:
         save_model(Path(path), self._learner.online, facts)
 
     def load(self, path: str | Path) -> None:
-        load_model(Path(path), self._learner.online)
+        """The weights, and how far the schedules of exploration and learning rate have come."""
+        facts = load_model(Path(path), self._learner.online)
+        self.steps, self._learner.updates = facts["step"], facts["update"]
         self._learner.target.load_state_dict(self._learner.online.state_dict())
 
     def _append(

@@ -89,10 +89,10 @@ def stack_of(config: Config, kind: EnvKind) -> int:
 
 
 def exploration(config: Config) -> Callable[[int], float]:
-    """Step -> epsilon: random during the warm-up, then the schedule, which counts from the first step of all."""
+    """Step -> epsilon: epsilon_start during the warm-up, then the schedule, which counts from the first step of all."""
     actor, warmup = config.actor, config.replay.warmup_steps
     schedule = partial(epsilon_at, start=actor.epsilon_start, end=actor.epsilon_end, steps=actor.epsilon_steps)
-    return lambda step: 1.0 if step < warmup else schedule(step)
+    return lambda step: actor.epsilon_start if step < warmup else schedule(step)
 
 
 def learning_rate(config: Config) -> Callable[[int], float]:

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from fastdqn.errors import UserError
 
-INTERRUPTED_EXIT = 130  # what shells expect after Ctrl-C
+INTERRUPTED_EXIT, TERMINATED_EXIT = 130, 143  # what shells expect after Ctrl-C and after SIGTERM
 
 Text = Annotated[str | None, arg(metavar="TEXT")]
 Number = Annotated[str | None, arg(metavar="N")]  # '2M', '1e6' and '200_000' are understood
@@ -35,7 +35,7 @@ class Train:
     minutes: Number = None
     """stop after this many minutes"""
     target: Number = None
-    """stop when the evaluator's mean over 30 fresh games reaches this score"""
+    """stop when the evaluator's mean over its fresh games (evaluator.episodes) reaches this score"""
     seed: Number = None
     """root of every random stream; the same seed on one CPU gives the same curve"""
     device: Text = None
@@ -51,7 +51,7 @@ class Train:
     run: Text = None
     """name of the run folder in runs/; default: the environment, the date and a suffix"""
     from_: Annotated[str | None, arg(name="from", metavar="RUN")] = None
-    """start from the weights of another run"""
+    """start from the weights of another run, exploring as little as it did at its end"""
     log: Names = ""
     """further logs beside metrics.jsonl: tensorboard"""
     plan: bool = False
@@ -78,7 +78,7 @@ class Train:
         for key, names in (("switches.on", self.on), ("switches.off", self.off), ("log.sinks", self.log)):
             if names:
                 settings[key] = [name.strip() for name in names.split(",") if name.strip()]
-        job = prepare(self.env, self.preset, settings, self.import_)
+        job = prepare(self.env, self.preset, settings, self.import_, continues=self.from_ is not None)
         return self._plan(job) if self.plan else self._train(job)
 
     def _plan(self, job: Any) -> int:
@@ -92,7 +92,7 @@ class Train:
 
     def _train(self, job: Any) -> int:
         from fastdqn.run.view import make_view
-        from fastdqn.train import INTERRUPTED, describe, run_job
+        from fastdqn.train import INTERRUPTED, TERMINATED, describe, run_job
 
         run = run_job(job, self.run, self.from_, make_view(self.quiet))
         print(f"{run.reason} after {run.steps:,} steps and {run.updates:,} updates; the model is saved")
@@ -100,8 +100,9 @@ class Train:
             print(describe(run.score))
         print(f"speed  {run.speed()}")
         print(f"model  {run.folder.model_path}\ncurve  {run.folder.curve_path}")
-        print(f"next   fastdqn watch {run.path}   |   fastdqn eval {run.path} --episodes 100")
-        return INTERRUPTED_EXIT if run.reason == INTERRUPTED else 0
+        imports = "".join(f" --import {module}" for module in self.import_)
+        print(f"next   fastdqn watch {run.path}{imports}   |   fastdqn eval {run.path}{imports} --episodes 100")
+        return {INTERRUPTED: INTERRUPTED_EXIT, TERMINATED: TERMINATED_EXIT}.get(run.reason, 0)
 
 
 @dataclass(frozen=True)
@@ -201,12 +202,15 @@ class Switches:
 
 @dataclass(frozen=True)
 class Settings:
-    """List every setting with its default and what it means."""
+    """List every setting with what it means and its value: the bare default, or what an environment's preset makes of it."""
+
+    env: Annotated[Positional[str | None], arg(metavar="ENV")] = None
+    """show the values that `fastdqn train ENV` would use, the environment's own settings among them"""
 
     def execute(self) -> int:
         from fastdqn.listing import print_settings
 
-        print_settings()
+        print_settings(self.env)
         return 0
 
 

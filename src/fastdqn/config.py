@@ -60,16 +60,16 @@ class ReplayConfig(Section):
     n_step: Count = Field(1, ge=1, le=100)
     """Rewards summed before bootstrapping."""
     warmup_steps: Count = Field(1_000, ge=0)
-    """Steps played at random before the first update."""
+    """Steps played, with epsilon_start, before the first update."""
 
 
 class NetworkConfig(Section):
     kind: Literal["auto", "mlp", "cnn", "nature"] = "auto"
     """auto: nature for pictures of 36x36 and more, cnn for smaller ones, mlp for everything else."""
-    hidden: tuple[Width, ...] = (256, 256)
-    """Widths of the fully connected layers (the Nature network has one of 512)."""
-    channels: tuple[Width, ...] = (32, 64)
-    """Widths of the convolutions of `cnn`, and of `nature` when three are given."""
+    hidden: tuple[Width, ...] | None = None
+    """Widths of the fully connected layers; unset = 256, 256 for mlp, 256 for cnn, 512 for nature."""
+    channels: tuple[Width, ...] | None = None
+    """Widths of the convolutions; unset = 32, 64 for cnn and 32, 64, 64 for nature (which has three)."""
 
 
 class LearnerConfig(Section):

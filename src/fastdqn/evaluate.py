@@ -32,7 +32,7 @@ def evaluate_run(
     player = load(run, device=device, imports=imports)
     player.config = _with_evaluator(player.config, settings)
     score = evaluate_player(player, count, root)
-    return score, player.folder.write_score(score, f"-seed_{root}")
+    return score, player.folder.write_score(score, f"-seed_{root}-games_{count}-epsilon_{score.epsilon:g}")
 
 
 def evaluate_player(player: Player, episodes: int, seed: int) -> Score:

@@ -40,18 +40,36 @@ def print_switches() -> None:
     console.print("\nTurn them on and off with --on a,b and --off c. A model trained under any set loads under any other.")
 
 
-def print_settings() -> None:
+def print_settings(env: str | None = None) -> None:
     from fastdqn.config import preset_names, setting_rows
 
+    values = _values_for(env) if env else {}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("setting", "default", "meaning"):
+    for heading in ("setting", f"for {env}" if env else "default", "meaning"):
         table.add_column(heading, overflow="fold")
     for key, default, meaning in setting_rows():
         if "." in key or key in ("seed", "device"):
-            table.add_row(key, _shown(default), meaning)
+            table.add_row(key, _shown(values.get(key, default)), meaning)
+    for key, value in values.items():
+        if key.startswith("env."):
+            table.add_row(key, _shown(value), "")
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"\nSet them with --set key=value. Presets ({', '.join(preset_names())}) change the defaults.")
+    hint = "" if env else " `fastdqn settings snake` shows what `fastdqn train snake` uses."
+    console.print(f"\nSet them with --set key=value. Presets ({', '.join(preset_names())}) change the defaults.{hint}")
+
+
+def _values_for(env: str) -> dict[str, Any]:
+    """Dotted key -> value, as a run of this environment would have it."""
+    from fastdqn.prepare import prepare
+
+    values: dict[str, Any] = {}
+    for section, content in prepare(env).config.model_dump().items():
+        if isinstance(content, dict):
+            values |= {f"{section}.{name}": value for name, value in content.items()}
+        else:
+            values[section] = content
+    return values
 
 
 def _gymnasium_ids() -> list[str]:

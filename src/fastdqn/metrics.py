@@ -1,6 +1,7 @@
 """Named timers, and the line of metrics.jsonl that a stretch of training leaves behind."""
 
 import json
+import math
 import time
 from collections import deque
 from pathlib import Path
@@ -45,7 +46,11 @@ class JsonlSink:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row) + "\n")
+        # A loss that has run away is null: NaN is not JSON, and other programs read this file too
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+        }
+        self._file.write(json.dumps(finite) + "\n")
         self._file.flush()
 
     def close(self) -> None:

@@ -72,10 +72,10 @@ def load(
 ) -> Player:
     """The trained model of a run. Runs of your own env maker, network or imports need them again: a run keeps no code and
     executes none."""
-    folder = folders.find(run)
+    folder, imports = folders.find(run), tuple(imports)
     config = folder.config()
     if env is None:
-        check_imports(config, tuple(imports))
+        check_imports(config, imports)
     kind = find_env(env or config.env_id, dict(config.env), imports)
     large = choose_kind(config.network.kind, kind.spec.state_shape(stack_of(config, kind))) == "nature"
     return Player(folder, config, kind, network, choose_device(device, large))

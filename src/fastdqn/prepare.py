@@ -47,8 +47,10 @@ def prepare(
     settings: Mapping[str, Any] | None = None,
     imports: Iterable[str] = (),
     network: MakeBody | None = None,
+    continues: bool = False,
 ) -> Job:
-    """`settings` are dotted, such as {'learner.batch_size': 128, 'env.dim': 6}."""
+    """`settings` are dotted, such as {'learner.batch_size': 128, 'env.dim': 6}. A run that `continues` from trained
+    weights does not explore from scratch, unless it is told to."""
     settings, imports = dict(settings or {}), tuple(imports)
     env_settings = _env_settings(preset, settings)
     kind = find_env(env, env_settings, imports)
@@ -59,6 +61,9 @@ def prepare(
         settings.setdefault("limits.steps", None)
     config = make_config(kind.spec.env_id, preset or kind.preset, settings)
     config, notes = _shorten_warmup(config, settings)
+    if continues and "actor.epsilon_start" not in settings:
+        actor = config.actor.model_copy(update={"epsilon_start": config.actor.epsilon_end})
+        config = config.model_copy(update={"actor": actor})
     switches, _ = active_switches(config, kind)
     stack = stack_of(config, kind)
     large = choose_kind(config.network.kind, kind.spec.state_shape(stack)) == "nature"

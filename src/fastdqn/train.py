@@ -28,7 +28,7 @@ from fastdqn.runner.ceiling import env_alone
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Parts, Stop
 
-INTERRUPTED = "interrupted"
+INTERRUPTED, TERMINATED = "interrupted", "terminated"  # how a run says that SIGINT or SIGTERM ended it
 CEILING_SECONDS = 1.0  # how long the environment alone is timed after a run
 
 
@@ -105,7 +105,7 @@ def train(
     for key, names in (("switches.on", on), ("switches.off", off), ("log.sinks", log)):
         if names:
             chosen[key] = list(names)
-    job = prepare(env, preset, chosen, imports, network)
+    job = prepare(env, preset, chosen, imports, network, continues=from_run is not None)
     return run_job(job, run, from_run, make_view(quiet))
 
 
@@ -279,7 +279,7 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
     def handle(number: int, frame: Any) -> None:
         if stop.asked():
             raise KeyboardInterrupt
-        stop.ask(INTERRUPTED)
+        stop.ask(INTERRUPTED if number == signal.SIGINT else TERMINATED)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 import fastdqn
 from fastdqn import Agent, UserError
+from fastdqn.film import play
 from fastdqn.run import preflight
 from fastdqn.switches import LADDER
 from tests.unit.tiny import train_tiny
@@ -365,6 +366,12 @@ def test_the_player_plays_like_the_evaluator(stacked):
         obs, reward, terminated, truncated, _ = env.step(stacked.act(obs))
         food, steps, over = food + max(0.0, reward), steps + 1, terminated or truncated
     assert (score.scores, score.steps) == ([food], [steps])
+
+
+def test_a_film_begins_without_frames_of_another_game(stacked):
+    stacked.values(frames(1, seed=2)[0])
+    next(play(stacked, "ansi", 0, 5))
+    assert not stacked._history.any()
 
 
 def test_devices_of_a_player(trained):

@@ -395,7 +395,7 @@ def test_a_users_own_environment_by_import(cli, runs, monkeypatch):
     arguments = ["--import", "my_package", "--steps", "100", "--quiet", "--run", "mine", *as_arguments(small)]
     try:
         assert cli("train", "Mine-v0", *arguments)[0] == 0
-        code, out, _ = cli("eval", "mine", "--episodes", "3")
+        code, out, _ = cli("eval", "mine", "--episodes", "3", "--import", "my_package")
     finally:
         sys.modules.pop("my_package", None)
         gymnasium.registry.pop("Mine-v0", None)
@@ -444,6 +444,14 @@ def test_settings(cli):
     assert code == 0
     for word in ("learner.batch_size", "replay.n_step", "seed", *preset_names()):
         assert word in out
+
+
+def test_settings_of_an_environment(cli, refused):
+    code, out, _ = cli("settings", "snake")
+    assert code == 0
+    lines = {line.split()[0]: line.split()[1] for line in out.splitlines() if len(line.split()) > 1}
+    assert (lines["limits.steps"], lines["actor.lanes"], lines["env.dim"]) == ("2000000", "64", "10")
+    assert "Did you mean snake" in refused("settings", "snaek")
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])

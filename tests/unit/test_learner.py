@@ -300,6 +300,18 @@ def test_nature_is_natures():
     assert shapes_of(small) == [(4, 1, 8, 8), (5, 4, 4, 4), (6, 5, 3, 3), (7, 6), (2, 7)]
 
 
+def test_widths_that_nobody_chose():
+    assert shapes_of(make_network(NetworkConfig(), (6,), np.float32, 5)) == [(256, 6), (256, 256), (5, 256)]
+    small = shapes_of(make_network(NetworkConfig(), (3, 5, 5), np.uint8, 2))
+    assert small == [(32, 3, 3, 3), (64, 32, 3, 3), (256, 64 * 25), (2, 256)]
+    assert shapes_of(make_network(NetworkConfig(), (4, 84, 84), np.uint8, 6))[-1] == (6, 512)
+
+
+def test_nature_has_three_convolutions():
+    with pytest.raises(UserError, match=r"three convolutions, and network\.channels names 2"):
+        make_network(NetworkConfig(kind="nature", channels=(4, 5)), (4, 84, 84), np.uint8, 2)
+
+
 @pytest.mark.parametrize(
     ("kind", "shape", "sentence"),
     [

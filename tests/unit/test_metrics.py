@@ -192,3 +192,10 @@ def test_an_empty_file_has_no_rows(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text("")
     assert read_rows(path) == []
+
+
+def test_a_loss_that_ran_away_is_written_as_null(tmp_path):
+    sink = JsonlSink(tmp_path / "metrics.jsonl")
+    sink.write({"step": 1, "loss": float("nan"), "q_mean": float("inf"), "return_mean": None})
+    sink.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": null, "q_mean": null, "return_mean": null}\n'

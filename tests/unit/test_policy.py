@@ -37,10 +37,10 @@ def test_epsilon_without_a_schedule_is_its_end():
     assert epsilon_at(0, 1.0, 0.1, 0) == pytest.approx(0.1)
 
 
-def test_the_warmup_is_random_and_the_schedule_counts_from_the_first_step():
+def test_the_warmup_keeps_the_start_and_the_schedule_counts_from_the_first_step():
     settings = {"replay.warmup_steps": 50, "actor.epsilon_steps": 100, "actor.epsilon_start": 0.8, "actor.epsilon_end": 0}
     epsilon = exploration(make_config("snake", "default", settings))
-    assert [epsilon(step) for step in (0, 49)] == [1.0, 1.0]
+    assert [epsilon(step) for step in (0, 49)] == [0.8, 0.8]
     assert epsilon(50) == pytest.approx(0.4)
     assert epsilon(100) == 0
 

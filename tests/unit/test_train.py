@@ -357,6 +357,14 @@ def test_ctrl_c_ends_the_run_with_the_model_saved(runs):
     assert rows[-1]["step"] >= 490, "the row of the end is written too"
 
 
+@pytest.mark.parametrize(("number", "reason"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
+def test_a_signal_asks_the_run_to_end_and_says_which(number, reason):
+    stop = Stop()
+    with stop_on_signals(stop):
+        signal.raise_signal(number)
+    assert stop.reason == reason
+
+
 def test_the_second_signal_ends_at_once_and_the_handlers_go_back():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     stop = Stop()
@@ -509,3 +517,24 @@ def test_an_environment_that_raises_is_not_told_as_bad_input(runs, monkeypatch):
             main(["train", "Broken-v0", "--quiet", *as_arguments(TINY)])
     finally:
         gymnasium.registry.pop("Broken-v0")
+
+
+def test_a_run_from_trained_weights_explores_as_little_as_they_did_at_the_end():
+    fresh = prepare("snake")
+    assert fresh.config.actor.epsilon_start == 1.0
+    continued = prepare("snake", continues=True)
+    assert continued.config.actor.epsilon_start == continued.config.actor.epsilon_end == 0.02
+    told = prepare("snake", settings={"actor.epsilon_start": 0.5}, continues=True)
+    assert told.config.actor.epsilon_start == 0.5
+
+
+def test_settings_for_an_environment_made_by_the_user_are_refused():
+    with pytest.raises(fastdqn.UserError, match="does not reach an environment that you make yourself"):
+        prepare(lambda: None, settings={"env.dim": 6})
+
+
+def test_minutes_and_episodes_take_the_place_of_the_step_limit():
+    assert prepare("snake").config.limits.steps == 2_000_000
+    assert prepare("snake", settings={"limits.minutes": 3}).config.limits.steps is None
+    assert prepare("snake", settings={"limits.episodes": 3, "limits.steps": 9000}).config.limits.steps == 9000
+    assert prepare("snake", settings={"limits.target": 3}).config.limits.steps == 2_000_000

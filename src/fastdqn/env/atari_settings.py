@@ -18,6 +18,7 @@ COMMON_RULES: dict[str, Any] = {
     "frame_skip": 4,
     "max_pool": True,
     "max_and_skip": True,
+    "episodic_life": False,  # its extra FIRE and no-op at each life change the game
     "full_action_space": False,
     "max_frames_per_game": 108_000,
 }

@@ -22,6 +22,10 @@ def find_env(env: EnvName, settings: dict[str, Any], imports: Iterable[str] = ()
     for module in imports:
         import_module(module)
     if callable(env):
+        if settings:
+            raise UserError(
+                f"env.{next(iter(settings))} does not reach an environment that you make yourself: set it there."
+            )
         return maker_kind(env)
     if env.lower() in SNAKE_NAMES or env in SNAKE_NAMES:
         from fastdqn.env.snake_lanes import snake_kind

@@ -12,6 +12,8 @@ from fastdqn.errors import UserError
 
 MakeBody = Callable[[tuple[int, ...], int], nn.Module]  # (state_shape, num_actions) -> module on float32 states
 
+DEFAULT_HIDDEN: dict[str, tuple[int, ...]] = {"mlp": (256, 256), "cnn": (256,), "nature": (512,)}
+DEFAULT_CHANNELS: dict[str, tuple[int, ...]] = {"mlp": (), "cnn": (32, 64), "nature": (32, 64, 64)}
 NATURE_SMALLEST_SIDE = 36  # three unpadded convolutions (8/4, 4/2, 3/1) need at least this
 
 
@@ -36,17 +38,19 @@ def make_network(
     if own is not None:
         return _checked(QNetwork(own(state_shape, num_actions), obs_dtype), state_shape, num_actions)
     kind = choose_kind(config.kind, state_shape)
+    hidden = DEFAULT_HIDDEN[kind] if config.hidden is None else config.hidden
+    channels = DEFAULT_CHANNELS[kind] if config.channels is None else config.channels
     if kind == "mlp":
-        return QNetwork(_mlp(state_shape, config.hidden, num_actions), obs_dtype)
+        return QNetwork(_mlp(state_shape, hidden, num_actions), obs_dtype)
     if len(state_shape) != 3:
         raise UserError(f"network.kind={kind} needs pictures (channels, height, width), not shape {state_shape}.")
     if kind == "cnn":
-        return QNetwork(_small_cnn(state_shape, config.channels, config.hidden, num_actions), obs_dtype)
+        return QNetwork(_small_cnn(state_shape, channels, hidden, num_actions), obs_dtype)
     if min(state_shape[1:]) < NATURE_SMALLEST_SIDE:
         side = NATURE_SMALLEST_SIDE
         raise UserError(f"network.kind=nature needs pictures of {side}x{side} or more, not {state_shape}. Use cnn.")
-    channels = config.channels if len(config.channels) == 3 else (32, 64, 64)
-    hidden = config.hidden if len(config.hidden) == 1 else (512,)
+    if len(channels) != 3:
+        raise UserError(f"network.kind=nature has three convolutions, and network.channels names {len(channels)}.")
     return QNetwork(_nature_cnn(state_shape, channels, hidden, num_actions), obs_dtype)
 
 

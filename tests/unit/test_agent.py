@@ -299,6 +299,9 @@ def test_save_and_load(tmp_path):
     other = agent(seed=2)
     assert values(other, STATES[0]).tolist() != values(made, STATES[0]).tolist()
     other.load(str(tmp_path / "mine.safetensors"))
+    assert (other.steps, other.updates) == (40, made.updates)
+    assert other.epsilon == made.epsilon
+    assert made.updates > 0
     for state in STATES:
         assert values(other, state).tolist() == values(made, state).tolist()
     for online, target in zip(other._learner.online.parameters(), other._learner.target.parameters(), strict=True):

@@ -22,11 +22,20 @@ def demo(minutes: float = TRAINING_MINUTES, run: str | None = None, quiet: bool 
             f"  model   {trained.folder.model_path}",
             "",
             "  What to try next:",
-            f"    fastdqn watch {trained.path}                     the same snake, live in this terminal",
-            f"    fastdqn train snake --from {trained.path} --minutes 10   go on from these weights",
-            "    fastdqn train snake --off frame_ring,lane_vector_env     without two of the speed-ups: see the steps/s",
-            "    fastdqn train pong --plan                                what Pong would take on this machine",
+            *_aligned(
+                [
+                    (f"fastdqn watch {trained.path}", "the same snake, live in this terminal"),
+                    (f"fastdqn train snake --from {trained.path} --minutes 10", "go on from these weights"),
+                    ("fastdqn train snake --off frame_ring,lane_vector_env", "without two speed-ups: compare steps/s"),
+                    ("fastdqn train pong --plan", "what Pong would take on this machine"),
+                ]
+            ),
             "",
             "  (the command lives in .venv/bin; `source .venv/bin/activate` puts it on the path)",
         ]
     )
+
+
+def _aligned(rows: list[tuple[str, str]]) -> list[str]:
+    width = max(len(command) for command, _ in rows)
+    return [f"    {command:{width}}   {meaning}" for command, meaning in rows]

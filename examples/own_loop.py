@@ -10,11 +10,12 @@ from pathlib import Path
 import gymnasium
 
 from fastdqn import Agent
+from fastdqn.config import parse_number
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=20_000, help="environment steps")
+    parser.add_argument("--steps", type=parse_number, default=20_000, help="environment steps")
     parser.add_argument("--save", type=Path, default=Path("cartpole.safetensors"), help="where the weights go")
     arguments = parser.parse_args()
 

@@ -54,3 +54,7 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+
+from fastdqn.env.ids import register_all  # noqa: E402  (the package must know its version and names first)
+
+register_all()

@@ -33,6 +33,7 @@ from fastdqn.runner.ports import Parts, ReplaySink
 from fastdqn.switches import SWITCHES, resolve
 from fastdqn.transition import Batch, EnvSpec
 
+BYTES_OF_PYTHON_OBJECTS = 350  # a tuple, two arrays and their numbers, per transition of the deque
 MIN_ROWS_PER_WINDOW = 4  # a lane holds at least this many windows of (stack + n_step) rows
 
 
@@ -156,8 +157,9 @@ def replay_bytes_per_row(spec: EnvSpec, stack: int, switches: frozenset[str]) ->
     """For preflight: what one row of capacity costs under these switches."""
     if "frame_ring" in switches:
         return bytes_per_row(spec.obs_shape, spec.obs_dtype)
-    itemsize = 4 if "array_replay" in switches else spec.obs_dtype.itemsize
-    return bytes_per_transition(spec.state_shape(stack), itemsize)
+    if "array_replay" in switches:
+        return bytes_per_transition(spec.state_shape(stack), 4)
+    return bytes_per_transition(spec.state_shape(stack), spec.obs_dtype.itemsize) + BYTES_OF_PYTHON_OBJECTS
 
 
 def build_learner(config: Config, online: QNetwork, replay: Replay, device: str, timers: Timers) -> Learner:

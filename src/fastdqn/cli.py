@@ -1,5 +1,6 @@
 """The command line: parse and call, nothing else. torch is imported by the commands that need it, so --help is quick."""
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ class Train:
         for key, names in (("switches.on", self.on), ("switches.off", self.off), ("log.sinks", self.log)):
             if names:
                 settings[key] = [name.strip() for name in names.split(",") if name.strip()]
-        job = prepare(self.env, self.preset, settings, self.import_, continues=self.from_ is not None)
+        job = prepare(self.env, self.preset, settings, self.import_, from_run=self.from_)
         return self._plan(job) if self.plan else self._train(job)
 
     def _plan(self, job: Any) -> int:
@@ -261,8 +262,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fastdqn: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("fastdqn: stopped at once, nothing more was saved", file=sys.stderr)
-        return INTERRUPTED_EXIT
+        print("fastdqn: stopped at once, nothing more was saved", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(INTERRUPTED_EXIT)  # a work thread may be inside torch, where the interpreter cannot end it cleanly
     except BrokenPipeError:  # `fastdqn envs | head`
         sys.stderr.close()
         return 0

@@ -108,9 +108,9 @@ class EvaluatorConfig(Section):
     """Steps between two evaluations while training; 0 = only at the end (and every 20th of the run with a target)."""
     at_end: bool = True
     """Evaluate the final weights when training ends."""
-    episodes: Count = Field(30, ge=1)
+    episodes: Count = Field(30, ge=1, le=1_000_000)
     """Fresh games per evaluation."""
-    lanes: Count = Field(10, ge=1)
+    lanes: Count = Field(10, ge=1, le=65_536)
     """Games played at the same time."""
     epsilon: Real | None = Field(None, ge=0, le=1)
     """Share of random actions; unset = the environment's (0.01 on Atari, else 0)."""
@@ -152,6 +152,10 @@ class Config(Section):
     """The environment: snake, an Atari game, or a Gymnasium id."""
     env: dict[str, Any] = Field(default_factory=dict)
     """Settings of the environment itself, such as env.dim=6."""
+    own_env: bool = False
+    """The environment was made by a function of the user's: whoever loads the run must hand it over again."""
+    from_run: str | None = None
+    """The run whose weights this one started from."""
     imports: tuple[str, ...] = ()
     """Modules imported first, so that they can register environments."""
     preset: str = "default"

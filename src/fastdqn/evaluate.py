@@ -53,8 +53,7 @@ def _with_evaluator(config: Config, settings: Iterable[str]) -> Config:
     tree = config.model_dump()
     for key, value in map(parse_assignment, settings):
         section, _, name = key.partition(".")
-        if section != "evaluator" or name not in tree["evaluator"]:
-            names = ", ".join(f"evaluator.{known}" for known in tree["evaluator"])
-            raise UserError(f"'{key}' does nothing here: fastdqn eval takes {names}.")
+        if section != "evaluator" or name not in ("lanes", "epsilon"):
+            raise UserError(f"'{key}' does nothing here: fastdqn eval takes evaluator.lanes and evaluator.epsilon.")
         tree["evaluator"][name] = value
     return validate(tree)

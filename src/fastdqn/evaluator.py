@@ -58,22 +58,26 @@ class Evaluator:
         quota[: episodes % env.num_lanes] += 1
         finished: list[Game] = []
         cut = 0
-        is_rest = np.zeros(env.num_lanes, bool)  # the lane plays on in a game that was cut: no fresh game
+        waits = np.zeros(env.num_lanes, bool)  # the lane's game was cut; it counts again from its next fresh game
         env.reset(seeds)
         while quota.any():
             if stopped():
                 return None
             on_tick(len(finished) / episodes)
+            if waits[quota > 0].all():  # games without an end: everybody begins anew
+                waits[:] = False
+                games = Games(env.num_lanes, spec)
+                env.reset([(seed + len(finished)) % 2**31 for seed in seeds])
             for group, lanes in enumerate(env.groups):
                 tick = env.recv(group)
                 ended = games.observe(lanes, tick)
-                fresh = [game for game in ended if not is_rest[game.lane]]
-                is_rest[[game.lane for game in ended]] = False
-                # A game without an end is cut again and again: else this would never come to an end either
-                too_long = lanes.start + np.flatnonzero(games.steps_of(lanes) >= spec.max_eval_steps)
-                is_rest[too_long] = True
+                whole = [game for game in ended if not waits[game.lane]]
+                waits[[game.lane for game in ended]] = False
+                over_long = (games.steps_of(lanes) >= spec.max_eval_steps) & ~waits[lanes]
+                too_long = lanes.start + np.flatnonzero(over_long)
+                waits[too_long] = True
                 cut += int((quota[too_long] > 0).sum())
-                for game in fresh + [games.take(int(lane)) for lane in too_long]:
+                for game in whole + [games.take(int(lane)) for lane in too_long]:
                     if quota[game.lane]:
                         quota[game.lane] -= 1
                         finished.append(game)

@@ -40,7 +40,7 @@ def play(player: Player, render_mode: str, seed: int, max_steps: int) -> Iterato
             raw = float(info.get("raw_reward", reward))
             score += max(0.0, raw) if spec.score == "gains" else raw
             step += 1
-            over = (terminated and not info.get("life_lost", False)) or truncated
+            over = (terminated and not info.get("game_goes_on", False)) or truncated
             if terminated and not over:
                 obs, _ = env.reset()
                 player.reset()

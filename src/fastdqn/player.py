@@ -29,7 +29,7 @@ class Player:
         self.folder, self.config, self.kind = folder, config, kind
         self.network = build_network(config, kind, own)
         self.facts = load_model(folder.model_path, self.network)
-        self.network.to(device)
+        self.network.to(device).eval()
         self.greedy = without_autograd(make_greedy(self.network, device))
         self._stack = stack_of(config, kind)
         self._history = np.zeros((self._stack, *kind.spec.obs_shape), kind.spec.obs_dtype)
@@ -42,7 +42,7 @@ class Player:
         return int(self._values(obs).argmax()) + self.kind.spec.action_start
 
     def values(self, obs: Any) -> np.ndarray:
-        """One value per action."""
+        """One value per action. Like `act`, it takes the observation into the frame history."""
         return self._values(obs)
 
     def evaluator(self, lanes: int) -> Evaluator:
@@ -74,6 +74,8 @@ def load(
     executes none."""
     folder, imports = folders.find(run), tuple(imports)
     config = folder.config()
+    if env is None and config.own_env:
+        raise UserError(f"{folder.path} was trained on an environment of your own. Hand it over: load(run, env=maker).")
     if env is None:
         check_imports(config, imports)
     kind = find_env(env or config.env_id, dict(config.env), imports)

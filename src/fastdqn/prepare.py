@@ -6,6 +6,7 @@ Nothing is allocated or written here, so every bad input ends before it can leav
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from fastdqn.build import (
     rows_per_lane,
     stack_of,
 )
-from fastdqn.config import Config, load_preset, make_config
+from fastdqn.config import Config, load_preset, make_config, parse_number
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
@@ -47,21 +48,23 @@ def prepare(
     settings: Mapping[str, Any] | None = None,
     imports: Iterable[str] = (),
     network: MakeBody | None = None,
-    continues: bool = False,
+    from_run: str | PathLike[str] | None = None,
 ) -> Job:
-    """`settings` are dotted, such as {'learner.batch_size': 128, 'env.dim': 6}. A run that `continues` from trained
-    weights does not explore from scratch, unless it is told to."""
+    """`settings` are dotted, such as {'learner.batch_size': 128, 'env.dim': 6}. A run that starts `from_run`,
+    from trained weights, does not explore from scratch, unless it is told to."""
     settings, imports = dict(settings or {}), tuple(imports)
     env_settings = _env_settings(preset, settings)
     kind = find_env(env, env_settings, imports)
     for key in [key for key in settings if key.startswith("env.")]:
         del settings[key]
-    settings |= {"env": kind.settings, "imports": list(imports)}
+    settings |= {"env": kind.settings, "imports": list(imports), "own_env": kind.own}
+    if from_run is not None:
+        settings["from_run"] = str(from_run)
     if {"limits.minutes", "limits.episodes"} & set(settings):  # who says --minutes 10 means ten minutes
         settings.setdefault("limits.steps", None)
     config = make_config(kind.spec.env_id, preset or kind.preset, settings)
     config, notes = _shorten_warmup(config, settings)
-    if continues and "actor.epsilon_start" not in settings:
+    if from_run is not None and "actor.epsilon_start" not in settings:
         actor = config.actor.model_copy(update={"epsilon_start": config.actor.epsilon_end})
         config = config.model_copy(update={"actor": actor})
     switches, _ = active_switches(config, kind)
@@ -79,8 +82,11 @@ def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[
     row = replay_bytes_per_row(spec, stack, switches)
     rows = rows_per_lane(config, stack) * config.actor.lanes
     states = 2 * config.learner.batch_size * int(np.prod(spec.state_shape(stack)))  # and next states, as float32
+    lanes = config.actor.lanes + min(config.evaluator.lanes, config.evaluator.episodes)
+    frames = lanes * (stack + 2) * int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize  # history, tick and its twin
     return (
         Need("replay", rows * row, per_row=row),
+        Need("frames of the lanes", frames),
         Need("network and optimizer", parameters * 4 * 5, on_device=True),  # online, target, gradients and two moments
         Need("batch", states * 4, on_device=True),
     )
@@ -107,10 +113,10 @@ def _env_settings(preset: str | None, settings: Mapping[str, Any]) -> dict[str, 
     section = load_preset(preset).get("env", {}) if preset else {}
     if "env" in settings or not isinstance(section, dict):
         raise UserError("'env' is a section: set one of its settings, for example env.dim=6.")
-    for name in ("env_id", "preset", "imports"):
+    for name in ("env_id", "preset", "imports", "own_env", "from_run"):
         if name in settings:
             raise UserError(f"'{name}' is no setting: it follows from how the run is started.")
-    section = dict(section)
+    section = {str(name): parse_number(value) for name, value in section.items()}
     for key, value in settings.items():
         name = key.removeprefix("env.")
         if name != key:

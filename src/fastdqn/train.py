@@ -105,7 +105,7 @@ def train(
     for key, names in (("switches.on", on), ("switches.off", off), ("log.sinks", log)):
         if names:
             chosen[key] = list(names)
-    job = prepare(env, preset, chosen, imports, network, continues=from_run is not None)
+    job = prepare(env, preset, chosen, imports, network, from_run=None if from_run is None else str(from_run))
     return run_job(job, run, from_run, make_view(quiet))
 
 
@@ -129,7 +129,14 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
     if source is not None:
         load_model(source.model_path, parts.learner.online)
         parts.learner.target.load_state_dict(parts.learner.online.state_dict())
-    folder = folders.create(path, job.config)
+    decided = {
+        "device": job.device,
+        "threads": job.threads,
+        "stack": parts.stack,
+        "weights": job.parameters,
+        "switches": sorted(parts.switches),
+    }
+    folder = folders.create(path, job.config, decided)
     sinks: list[Sink] = [JsonlSink(folder.metrics_path), *(make(folder.path) for make in sinks_wanted)]
     try:
         return _Supervisor(job, parts, folder, sinks, view).run()
@@ -152,9 +159,9 @@ class _Supervisor:
         self.runner = InlineRunner(parts, self._stop, self._on_row, self._on_score)
 
     def run(self) -> Run:
-        for line in self._opening_lines():
-            self.view.say(line)
         try:
+            for line in self._opening_lines():
+                self.view.say(line)
             with stop_on_signals(self._stop):
                 run_in_thread(self._work, self._stop, job_threads=self.job.threads, while_waiting=self._show)
         except KeyboardInterrupt:  # the second Ctrl-C: the work thread is still at it, so nothing of it is touched
@@ -163,6 +170,8 @@ class _Supervisor:
             self._finish()
             raise
         self._finish()
+        if self._stop.asked():
+            self.view.say(f"{self._reason}: the model is saved in {self.folder.path}")
         actor, learner = self.parts.actor, self.parts.learner
         return Run(self.folder, self._reason, self._score, actor.steps, learner.updates, self._env_alone)
 
@@ -188,6 +197,7 @@ class _Supervisor:
 
     def _show(self) -> None:
         meter, step = self.parts.meter, self.parts.actor.steps
+        score = self._score  # once: the work thread may take it away
         self.view.refresh(
             Snapshot(
                 title=f"{self.parts.config.env_id}  {self.folder.path}",
@@ -196,7 +206,7 @@ class _Supervisor:
                 share_done=self.runner.limits.share_done(step, meter.episodes, meter.seconds),
                 evaluated_share=self.runner.evaluated_share,
                 row=self._row,
-                last_score=describe(self._score) if self._score else "",
+                last_score=describe(score) if score else "",
             )
         )
 
@@ -260,7 +270,7 @@ def run_in_thread(work: Callable[[], None], stop: Stop, job_threads: int, while_
         while thread.is_alive():
             thread.join(0.1)
             while_waiting()
-    except Exception:
+    except (Exception, SystemExit):  # rich ends the program when its pipe is closed
         stop.ask("the view failed")
         thread.join()
         raise

@@ -184,6 +184,15 @@ def test_state_goes_on_exactly_where_it_says_so(make):
             np.testing.assert_array_equal(a, b)
 
 
+def test_an_environment_behind_a_time_limit_does_not_claim_to_be_exact():
+    """Its wrapper counts steps that the environment itself knows nothing of."""
+    spec = find_env("catch", {}).spec
+    plain = SerialLanes([lambda: gymnasium.make("fastdqn/Catch-v0")], spec)
+    limited = SerialLanes([lambda: gymnasium.make("fastdqn/Catch-v0", max_episode_steps=5)], spec)
+    assert plain.state()["exact"]
+    assert not limited.state()["exact"]
+
+
 @pytest.mark.parametrize(("lanes", "groups"), [(1, 1), (7, 2), (8, 3), (64, 5)])
 def test_split_lanes_covers_all_in_order(lanes, groups):
     parts = split_lanes(lanes, groups)

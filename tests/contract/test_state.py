@@ -27,8 +27,8 @@ SETTINGS = {
 }
 
 
-def make_runner(env, seed):
-    job = prepare(env, settings=SETTINGS | {"seed": seed})
+def make_runner(env, seed, off=()):
+    job = prepare(env, settings=SETTINGS | {"seed": seed, "switches.off": list(off)})
     rows = []
     parts = build(job.config, job.kind, "cpu")
     runner = InlineRunner(parts, Stop(), rows.append, lambda score: None)
@@ -61,17 +61,21 @@ def states(parts):
     return found
 
 
+TEXTBOOK = ["frame_ring", "array_replay", "inference_mode"]
+
+
+@pytest.mark.parametrize("off", [[], ["frame_ring"], [*TEXTBOOK, "lane_vector_env"]], ids=["fast", "arrays", "textbook"])
 @pytest.mark.parametrize("env", ["snake", "catch"])
-def test_a_copy_that_loads_every_state_goes_on_exactly(env):
+def test_a_copy_that_loads_every_state_goes_on_exactly(env, off):
     """A run, and a fresh one of another seed that loads its states, do the same things from there on: games, draws,
     exploration, updates, target copies."""
-    original = make_runner(env, seed=1)
+    original = make_runner(env, 1, off)
     for _ in range(60):
         original.round()
     assert original.parts.learner.updates > 20
     saved = {name: copy.deepcopy(part.state()) for name, part in original.parts.stateful().items()}
 
-    restored = make_runner(env, seed=2)
+    restored = make_runner(env, 2, off)
     for _ in range(11):
         restored.round()
     for name, part in restored.parts.stateful().items():

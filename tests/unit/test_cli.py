@@ -303,7 +303,7 @@ def test_no_command_and_unknown_command(cli):
 def test_train_then_eval_then_watch(cli, runs):
     code, out, err = cli(*SNAKE, "--run", "mine")
     assert (code, err) == (0, "")
-    assert re.search(r"step limit reached after 20\d steps and [1-9]\d* updates; the model is saved", out)
+    assert re.search(r"step limit reached after (19\d|200) steps and [1-9]\d* updates; the model is saved", out)
     assert "evaluated at step" in out
     folder = runs / "mine"
     for name in ("config.yaml", "metrics.jsonl", "model.safetensors", "curve.png"):
@@ -515,7 +515,7 @@ def test_help_loads_nothing_heavy(arguments):
     script = (
         "import sys\nfrom fastdqn.cli import main\n"
         f"try: main({arguments!r})\nexcept SystemExit as e: assert not e.code\n"
-        "heavy = {'torch', 'numba', 'numpy', 'matplotlib', 'gymnasium', 'ale_py', 'pydantic'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numba', 'matplotlib', 'ale_py', 'pydantic', 'PIL'} & set(sys.modules)\n"
         "print('HEAVY', sorted(heavy))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)

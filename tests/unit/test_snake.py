@@ -14,7 +14,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from scipy import stats
 
-from fastdqn.env import snake
+from fastdqn.env.ids import register_all
 from fastdqn.env.serial import SerialLanes
 from fastdqn.env.snake import SnakeEnv
 from fastdqn.env.snake_lanes import SnakeLanes, snake_kind
@@ -555,7 +555,7 @@ def test_an_unknown_render_mode_is_refused() -> None:
 
 
 def test_gymnasium_approves() -> None:
-    snake.register()  # a second time
+    register_all()  # a second time
     env = gymnasium.make("fastdqn/Snake-v0", dim=8, dist_to_border=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -45,7 +45,7 @@ def curve(run):
 
 def test_a_run_and_its_folder(runs):
     run = train_tiny(run="mine")
-    assert run.steps >= 300
+    assert 300 - 2 * TINY["actor.lanes"] < run.steps <= 300
     assert run.updates > 0
     assert run.reason == "step limit reached"
     assert str(run.path) == "runs/mine"
@@ -110,7 +110,7 @@ def test_another_process_gives_the_same_curve(runs, trained):
 
 def test_steps_as_people_type_them(runs):
     run = train_tiny(steps="0.2k")
-    assert 200 <= run.steps < 200 + TINY["actor.lanes"]
+    assert 200 - 2 * TINY["actor.lanes"] < run.steps <= 200
 
 
 def test_episodes(runs):
@@ -231,7 +231,8 @@ def test_a_class_is_a_maker_too(runs):
 
     run = train_tiny(Pole, steps=120)
     assert run.folder.config().env_id == "CartPole-v1"
-    assert fastdqn.load(run).act(np.zeros(4)) in (0, 1)
+    assert run.folder.config().preset == "default", "a wrapper may change anything: CartPole's preset is not for it"
+    assert fastdqn.load(run, env=Pole).act(np.zeros(4)) in (0, 1)
 
 
 def test_groups_of_lanes(runs):
@@ -522,10 +523,11 @@ def test_an_environment_that_raises_is_not_told_as_bad_input(runs, monkeypatch):
 def test_a_run_from_trained_weights_explores_as_little_as_they_did_at_the_end():
     fresh = prepare("snake")
     assert fresh.config.actor.epsilon_start == 1.0
-    continued = prepare("snake", continues=True)
+    continued = prepare("snake", from_run="first")
     assert continued.config.actor.epsilon_start == continued.config.actor.epsilon_end == 0.02
-    told = prepare("snake", settings={"actor.epsilon_start": 0.5}, continues=True)
+    told = prepare("snake", settings={"actor.epsilon_start": 0.5}, from_run="first")
     assert told.config.actor.epsilon_start == 0.5
+    assert told.config.from_run == "first", "the run says where its weights came from"
 
 
 def test_settings_for_an_environment_made_by_the_user_are_refused():

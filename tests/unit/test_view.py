@@ -123,7 +123,8 @@ def test_plain_lines_come_now_and_then(clock_of_views):
     clock_of_views[0] += views.PLAIN_SECONDS
     view.refresh(snapshot())
     view.refresh(snapshot())
-    expected = "step 12,400, 25%, 1:30 left, 4,321 steps/s, 135 updates/s, 4 samples/step, return -0.50, epsilon 0.42\n"
+    expected = "step 12,400, 25%, 1:30 left, 4,321 steps/s, 135 updates/s, 4 samples/step, return -0.50, epsilon 0.42, "
+    expected += "time env 10% act 20% learn 40%\n"
     assert console.export_text() == expected
 
 

@@ -200,6 +200,7 @@ class EpisodicLife(AtariWrapper):
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._game_over = terminated or truncated
         info["life_lost"] = is_life_lost(self._lives, info["lives"], terminated)
+        info["game_goes_on"] = info["life_lost"]
         self._lives = info["lives"]
         return obs, float(reward), terminated or info["life_lost"], truncated, info
 

@@ -62,11 +62,3 @@ class CatchEnv(gymnasium.Env[np.ndarray, int]):
         cells[int(self._step * ROWS_PER_STEP), self._ball] = 255
         cells[-1, (self._paddle + np.arange(-1, 2)) % CELLS] = 255  # three cells wide, hit in the middle
         return cells.repeat(CELL, axis=0).repeat(CELL, axis=1)[None]
-
-
-def register() -> None:
-    if "fastdqn/Catch-v0" not in gymnasium.registry:
-        gymnasium.register("fastdqn/Catch-v0", entry_point="fastdqn.env.catch:CatchEnv")
-
-
-register()

@@ -1,6 +1,7 @@
 """Any Gymnasium environment with a Discrete action space and a Box observation, by id or from a user's own maker."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -32,6 +33,9 @@ class ToChannelsFirst(gymnasium.ObservationWrapper[Any, Any, Any]):
 def gymnasium_kind(env_id: str, settings: dict[str, Any], known_names: list[str]) -> EnvKind:
     """An environment from Gymnasium's registry; `known_names` are ours, for the suggestion when the id is unknown."""
 
+    if "render_mode" in settings:
+        raise UserError("env.render_mode is chosen by the command: training draws nothing, `fastdqn watch` films.")
+
     def make_single(render_mode: str | None = None) -> AnyEnv:
         arguments = settings | ({"render_mode": render_mode} if render_mode else {})
         try:
@@ -46,8 +50,10 @@ def gymnasium_kind(env_id: str, settings: dict[str, Any], known_names: list[str]
         except ModuleNotFoundError as fault:
             package = fault.name or env_id.partition(":")[0]
             raise UserError(f"{env_id} needs the package {package}, which is not installed: pip install {package}") from None
-        except TypeError as fault:
+        except (TypeError, ValueError) as fault:
             raise UserError(f"{env_id} does not take these settings ({_names(settings)}): {fault}") from None
+        except ImportError as fault:
+            raise UserError(f"{env_id} cannot be imported: {fault}") from None
 
     return make_kind(env_id, make_single, settings)
 
@@ -62,7 +68,7 @@ def maker_kind(maker: Callable[[], AnyEnv]) -> EnvKind:
     name = getattr(env.unwrapped, "spec", None)
     env_id = name.id if name is not None else type(env.unwrapped).__name__
     env.close()
-    return make_kind(env_id, make_single, {})
+    return replace(make_kind(env_id, make_single, {}), preset="default", own=True)
 
 
 def make_kind(env_id: str, make_raw: Callable[..., AnyEnv], settings: dict[str, Any]) -> EnvKind:
@@ -78,6 +84,7 @@ def make_kind(env_id: str, make_raw: Callable[..., AnyEnv], settings: dict[str, 
         box: Any = env.observation_space
         choices: Any = env.action_space
         limit = getattr(env.spec, "max_episode_steps", None) if env.spec else None
+        registered = env.spec.id if env.spec else env_id  # with its version, also where the user left that out
         spec = EnvSpec(
             env_id=env_id,
             obs_shape=stored_shape(box),
@@ -90,7 +97,7 @@ def make_kind(env_id: str, make_raw: Callable[..., AnyEnv], settings: dict[str, 
         )
     finally:
         env.close()
-    return EnvKind(spec, PRESETS.get(env_id, "default"), stack=1, make_single=make_single, settings=settings)
+    return EnvKind(spec, PRESETS.get(registered, "default"), stack=1, make_single=make_single, settings=settings)
 
 
 def check_spaces(env_id: str, observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:

@@ -23,4 +23,5 @@ class EnvKind:
     make_single: MakeSingle  # one environment, as a book would write it; also the one that is filmed
     make_lanes: MakeLanes | None = None  # all lanes in one call
     lanes_switch: str = "lane_vector_env"  # the switch that chooses make_lanes
+    own: bool = False  # made by a function of the user's, which a run cannot keep
     settings: dict[str, Any] = field(default_factory=dict)  # resolved env settings, saved with the run

@@ -32,9 +32,6 @@ def find_env(env: EnvName, settings: dict[str, Any], imports: Iterable[str] = ()
 
         return snake_kind(settings)
     if env.lower() in CATCH_NAMES or env in CATCH_NAMES:
-        from fastdqn.env import catch
-
-        catch.register()
         return gymnasium_kind("fastdqn/Catch-v0", settings, known_names=[])
     return atari_kind(env, settings) or gymnasium_kind(env, settings, known_names=["snake", "catch", *ATARI_GAMES])
 
@@ -49,3 +46,5 @@ def import_module(name: str) -> None:
         importlib.import_module(name)
     except ImportError as fault:
         raise UserError(f"--import {name}: {fault}. The module must be on the Python path.") from None
+    except Exception as fault:  # the user's module is at fault, whatever it raises
+        raise UserError(f"--import {name} fails: {type(fault).__name__}: {fault}") from fault

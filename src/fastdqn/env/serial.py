@@ -10,7 +10,8 @@ from fastdqn.env.base import State, check_actions, split_lanes
 from fastdqn.transition import EnvSpec, Tick
 
 # What a single environment may add to `info`, read here and nowhere else:
-#   life_lost: bool     this `terminated` is a lost life; the game goes on after the reset (EpisodicLife)
+#   life_lost: bool     learning treats this step as an end
+#   game_goes_on: bool  this `terminated` was only a lost life; the game goes on after the reset (EpisodicLife)
 #   raw_reward: float   the reward before a wrapper clipped it
 
 
@@ -54,7 +55,7 @@ class SerialLanes:
             env.close()
 
     def state(self) -> State:
-        if not all(hasattr(env.unwrapped, "load_state") for env in self.envs):
+        if not all(can_be_saved(env) for env in self.envs):
             return {"exact": False}
         lanes = {str(lane): env.unwrapped.state() for lane, env in enumerate(self.envs)}  # type: ignore[attr-defined]
         arrays = {name: array.copy() for name, array in self._tick._asdict().items()}
@@ -82,7 +83,7 @@ class SerialLanes:
             lane,
             obs,
             reward=float(info.get("raw_reward", reward)),
-            terminated=bool(terminated) and not life_lost,
+            terminated=bool(terminated) and not info.get("game_goes_on", False),
             truncated=bool(truncated),
             life_lost=life_lost,
             first=False,
@@ -97,3 +98,15 @@ class SerialLanes:
         self._tick.truncated[lane] = truncated
         self._tick.life_lost[lane] = life_lost
         self._tick.first[lane] = first
+
+
+STATELESS_WRAPPERS = {"OrderEnforcing", "PassiveEnvChecker", "ToChannelsFirst"}
+
+
+def can_be_saved(env: gymnasium.Env[Any, Any]) -> bool:
+    """The environment itself can, and no wrapper around it (a time limit, say) holds anything back."""
+    while isinstance(env, gymnasium.Wrapper):
+        if type(env).__name__ not in STATELESS_WRAPPERS:
+            return False
+        env = env.env
+    return hasattr(env, "state") and hasattr(env, "load_state")

@@ -30,8 +30,6 @@ from fastdqn.env.snake_rules import (
 )
 from fastdqn.errors import UserError
 
-GYM_ID = "fastdqn/Snake-v0"
-
 Cell = tuple[int, int]  # row, column
 
 
@@ -193,12 +191,3 @@ class SnakeEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     def _view(self) -> BoardView:
         body, food = tuple(self._body), self._food
         return BoardView(self.settings.dim, body, self._direction, food, self._score, self._outcome)
-
-
-def register() -> None:
-    """Makes `gymnasium.make('fastdqn/Snake-v0')` work; may be called again."""
-    if GYM_ID not in gymnasium.registry:
-        gymnasium.register(GYM_ID, entry_point="fastdqn.env.snake:SnakeEnv")
-
-
-register()

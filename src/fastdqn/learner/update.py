@@ -38,16 +38,19 @@ def make_update(online: nn.Module, target: nn.Module, optimizer: torch.optim.Opt
 def make_target_rule(online: nn.Module, target: nn.Module, config: LearnerConfig) -> FollowOnline:
     """How the target network follows the online one. With target=none the two are the same object."""
     pairs = list(zip(target.parameters(), online.parameters(), strict=True))
+    buffers = list(zip(target.buffers(), online.buffers(), strict=True))  # of a network of the user's own, batch norm's say
 
     @torch.no_grad()
     def copy_every(update: int) -> None:
         if update % config.target_every == 0:
-            for old, new in pairs:
+            for old, new in [*pairs, *buffers]:
                 old.copy_(new)
 
     @torch.no_grad()
     def mix(update: int) -> None:
         torch._foreach_lerp_([old for old, _ in pairs], [new for _, new in pairs], config.target_tau)
+        for old, new in buffers:
+            old.copy_(new)
 
     def stay(update: int) -> None: ...
 

@@ -70,6 +70,20 @@ class LaneAccumulator:
         self.pending.clear()
         return done
 
+    def saved(self) -> dict[str, Any]:
+        pending = [dict(vars(transition)) for transition in self.pending]
+        return {"rows_opened": self.rows_opened, "frames": list(self.frames), "state": self.state, "pending": pending}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        self.rows_opened, self.state = saved["rows_opened"], saved["state"]
+        self.frames.clear()
+        self.frames.extend(saved["frames"])
+        self.pending.clear()
+        for fields in saved["pending"]:
+            transition = Pending(fields["index"], fields["state"], fields["action"])
+            vars(transition).update(fields)
+            self.pending.append(transition)
+
     def _see(self, obs: np.ndarray) -> None:
         self.frames.append(obs.copy())
         self.state = np.concatenate(self.frames, axis=0)
@@ -95,13 +109,11 @@ class Accumulator:
         return self.lanes[lane].cut()
 
     def state(self) -> dict[str, Any]:
-        """Transitions in the making are not saved: a load begins every lane anew, like a seal."""
-        return {"rows_opened": np.array([lane.rows_opened for lane in self.lanes])}
+        return {str(lane.lane): lane.saved() for lane in self.lanes}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        for lane, rows_opened in zip(self.lanes, state["rows_opened"], strict=True):
-            lane.rows_opened = int(rows_opened)
-            lane.pending.clear()
+        for lane in self.lanes:
+            lane.load(state[str(lane.lane)])
 
 
 def bytes_per_transition(state_shape: tuple[int, ...], itemsize: int) -> int:

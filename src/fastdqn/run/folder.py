@@ -74,18 +74,19 @@ def run_path(name: str | None, env_id: str) -> Path:
 
 
 def check_new(path: Path) -> None:
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if _short_enough(path).exists() and (not path.is_dir() or any(path.iterdir())):
         raise _taken(path)
 
 
-def create(path: Path, config: Config) -> RunFolder:
-    """Of two runs that want the same folder at the same moment, one gets it: the config is created, never replaced."""
+def create(path: Path, config: Config, decided: dict[str, Any] | None = None) -> RunFolder:
+    """`decided` is what was chosen for the user: device, threads, switches. Of two runs that want the same folder at the
+    same moment, one gets it: the config is created, never replaced."""
     check_new(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         with (path / CONFIG).open("x", encoding="utf-8") as file:
             file.write(to_yaml(config))
-        (path / MACHINE).write_text(json.dumps(describe_machine(), indent=1) + "\n")
+        (path / MACHINE).write_text(json.dumps(describe_machine() | {"run": decided or {}}, indent=1) + "\n")
     except FileExistsError:
         raise _taken(path) from None
     except OSError as error:
@@ -95,7 +96,7 @@ def create(path: Path, config: Config) -> RunFolder:
 
 def find(name: str | PathLike[str]) -> RunFolder:
     """An existing run by path, or by name in runs/."""
-    given = Path(name)
+    given = _short_enough(Path(name))
     for path in (given, RUNS / given):
         if (path / CONFIG).is_file():
             return RunFolder(path)
@@ -105,6 +106,12 @@ def find(name: str | PathLike[str]) -> RunFolder:
     names = sorted(file.parent.name for file in RUNS.glob(f"*/{CONFIG}"))
     known = f" Runs here: {', '.join(names[-8:])}." if names else " There are no runs in runs/ yet."
     raise UserError(f"There is no run '{name}'.{nearest(str(given.name), names)}{known}")
+
+
+def _short_enough(path: Path) -> Path:
+    if any(len(part.encode()) > 200 for part in path.parts):
+        raise UserError(f"The name {path.name[:40]}... is too long for a run folder: 200 characters at most.")
+    return path
 
 
 def _taken(path: Path) -> UserError:

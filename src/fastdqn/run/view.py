@@ -69,6 +69,7 @@ class PlainView(View):
                 f"{row['samples_per_step']:.2g} samples/step",
                 f"return {number(row['return_mean'])}",
                 f"epsilon {row['epsilon']:.2f}",
+                split_words(row),
             ]
         self.say(", ".join(part for part in parts if part))
 
@@ -181,6 +182,13 @@ def panel(snapshot: Snapshot) -> Panel:
         lines.append(Text(snapshot.last_score, style="bold"))
     title = Text(snapshot.title)  # a Text, because brackets in a run's name are not markup
     return Panel(Group(*lines), title=title, title_align="left", border_style="blue", width=76)
+
+
+def split_words(row: dict[str, Any]) -> str:
+    """Where the time goes, for a plain line: the three that people ask for."""
+    total = sum(row.get(f"{name}_seconds", 0.0) for name, _ in SPLIT)
+    shares = [f"{name} {row[f'{name}_seconds'] / total:.0%}" for name in ("env", "act", "learn")] if total else []
+    return "time " + " ".join(shares) if shares else ""
 
 
 def split_bar(row: dict[str, Any]) -> Text:

@@ -34,7 +34,7 @@ class InlineRunner:
         on_score: Callable[[Score], None],
     ) -> None:
         self.parts, self.stop = parts, stop
-        self.limits = Limits(parts.config.limits)
+        self.limits = Limits(parts.config.limits, parts.env.num_lanes)
         self._on_row, self._on_score = on_row, on_score
         self._evaluator: Evaluator | None = None
         self._logged_step = 0

@@ -6,13 +6,18 @@ EVALUATIONS_TOWARDS_TARGET = 20  # per run, when a target is set and no interval
 
 
 class Limits:
-    def __init__(self, config: LimitsConfig) -> None:
+    """`round_steps` is how many steps one round of the loop may take: a run ends before the round that would go beyond
+    its step limit, except that there is always one."""
+
+    def __init__(self, config: LimitsConfig, round_steps: int = 1) -> None:
         self._limits = config
+        steps = config.steps
+        self._last_step = None if steps is None else steps if steps < round_steps else steps - round_steps + 1
 
     def reached(self, step: int, episodes: int, seconds: float) -> str:
         """Why the run ends now, or the empty string."""
         limits = self._limits
-        if limits.steps is not None and step >= limits.steps:
+        if self._last_step is not None and step >= self._last_step:
             return "step limit reached"
         if limits.episodes is not None and episodes >= limits.episodes:
             return "episode limit reached"

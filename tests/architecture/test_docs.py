@@ -79,7 +79,7 @@ def test_every_key_of_a_run_folder_is_explained():
     row = Meter(Timers(), frame_skip=1, batch_size=1, window_episodes=1).row(1, 1, 0.5, None, None)
     files = set(re.findall(r"^\| `([\w.]+\.(?:yaml|json|jsonl|safetensors|png))` \|", read("run-folder.md"), re.MULTILINE))
     assert {folder.CONFIG, folder.MACHINE, folder.METRICS, folder.MODEL, folder.CURVE} <= files
-    keys = set(row) | {field.name for field in fields(Score)} | set(describe_machine()) | MODEL_FACTS
+    keys = set(row) | {field.name for field in fields(Score)} | set(describe_machine()) | {"run"} | MODEL_FACTS
     explained = set(re.findall(r"^\| `(\w+)` \|", read("run-folder.md"), re.MULTILINE))
     assert keys - explained == set(), "add a line to docs/run-folder.md"
     assert explained - keys == set(), "docs/run-folder.md explains keys that are gone"

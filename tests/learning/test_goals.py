@@ -70,5 +70,5 @@ def test_pong_runs_20000_steps(runs, capsys):
     assert run.updates > 3000
     assert run.folder.curve_path.stat().st_size > 10_000
     assert "the environment alone" in run.speed()
-    assert "8 samples per step" in run.speed()
+    assert abs(run.metrics()[-2]["samples_per_step"] - 8) < 0.2
     assert run.metrics()[-1]["frame"] == run.steps * 4

@@ -37,7 +37,9 @@ def make_update(online: nn.Module, target: nn.Module, optimizer: torch.optim.Opt
 
 def make_target_rule(online: nn.Module, target: nn.Module, config: LearnerConfig) -> FollowOnline:
     """How the target network follows the online one. With target=none the two are the same object."""
-    pairs = list(zip(target.parameters(), online.parameters(), strict=True))
+    old_weights: list[Tensor] = list(target.parameters())
+    new_weights: list[Tensor] = list(online.parameters())
+    pairs = list(zip(old_weights, new_weights, strict=True))
     buffers = list(zip(target.buffers(), online.buffers(), strict=True))  # of a network of the user's own, batch norm's say
 
     @torch.no_grad()
@@ -48,7 +50,7 @@ def make_target_rule(online: nn.Module, target: nn.Module, config: LearnerConfig
 
     @torch.no_grad()
     def mix(update: int) -> None:
-        torch._foreach_lerp_([old for old, _ in pairs], [new for _, new in pairs], config.target_tau)
+        torch._foreach_lerp_(old_weights, new_weights, config.target_tau)
         for old, new in buffers:
             old.copy_(new)
 

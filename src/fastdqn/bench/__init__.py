@@ -1,0 +1,1 @@
+"""Measuring: the ladder, sweeps, profiles, peers. Every measurement runs in a process of its own."""

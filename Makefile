@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-EXTRAS := atari,classic,image,video,tb,dev
+EXTRAS := atari,classic,image,video,tb,peers,dev
 
 .PHONY: demo test test-slow lint format clean help
 

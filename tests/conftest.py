@@ -1,4 +1,4 @@
-"""Fixed seeds for hypothesis, and one place that says what is skipped without a GPU."""
+"""Fixed seeds for hypothesis, one thread, a cache folder of the tests' own, and what is skipped without a GPU."""
 
 import pytest
 import torch
@@ -14,6 +14,20 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """What was measured on this machine before is not read, and what the tests measure is not kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FASTDQN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """A second thread of torch does nothing for networks this small but wait, which takes long on a busy machine."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

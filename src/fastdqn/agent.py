@@ -22,10 +22,10 @@ from fastdqn.build import (
     build_greedy,
     build_learner,
     build_replay,
-    default_threads,
+    build_transfer,
     exploration,
+    guess_threads,
     learning_rate,
-    to_device,
 )
 from fastdqn.config import Config, make_config
 from fastdqn.env.cores import usable_cores
@@ -62,15 +62,19 @@ class Agent:
         overrides = dict(settings or {}) | {"actor.lanes": 1, "actor.groups": 1, "replay.stack": 1, "seed": seed}
         self.config: Config = make_config("own loop", preset, overrides)
         self.device = choose_device(device, choose_kind(self.config.network.kind, shape) == "nature")
-        torch.set_num_threads(default_threads(self.config, shape, self.device, usable_cores()))
-        switches, _ = resolve(self.config.switches.on, self.config.switches.off)
+        torch.set_num_threads(guess_threads(self.config, shape, self.device, usable_cores()))
+        wishes = self.config.switches
+        switches, _ = resolve(wishes.on, wishes.off, wishes.prefer, self.device)
         torch.manual_seed(seeding.integer(seed, "weights"))
         online = make_network(self.config.network, shape, dtype, self.spec.num_actions, network)
         parameters = sum(parameter.numel() for parameter in online.parameters())
         check_memory(memory_needs(self.config, self.spec, 1, switches, parameters))
         self._rng = seeding.stream(seed, "explore")
         self._replay = build_replay(self.config, self.spec, 1, switches)
-        self._learner = build_learner(self.config, online.to(self.device), self._replay, self.device, Timers())
+        self._transfer = build_transfer(self.device, switches)
+        self._learner = build_learner(
+            self.config, self.spec, 1, online.to(self.device), self._replay, self.device, Timers(), switches, []
+        )
         self._greedy = build_greedy(online, self.device, switches)
         self._epsilon, self._lr_at = exploration(self.config), learning_rate(self.config)
         self._newest: np.ndarray | None = None  # the observation of the open row, None before the first and after an end
@@ -118,7 +122,7 @@ class Agent:
         if len(self._replay) < size:
             return None
         self._learner.set_lr(self._lr_at(self.steps))
-        self._learner.train_on(to_device(self._replay.sample(size), self.device))
+        self._learner.train_on(self._transfer(self._replay.sample(size)))
         return self._learner.read_means()[0]
 
     def save(self, path: str | Path) -> None:

@@ -18,9 +18,14 @@ from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
+from fastdqn.learner.compiled import compiled
 from fastdqn.learner.learner import Learner
+from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, make_network
-from fastdqn.learner.update import make_optimizer, make_target_rule, make_update
+from fastdqn.learner.optimizer import make_optimizer
+from fastdqn.learner.precision import in_short_numbers, make_scaled_update, set_cudnn_search, set_tensor_cores
+from fastdqn.learner.transfer import Transfer, pinned_transfer, plain_transfer
+from fastdqn.learner.update import Update, make_target_rule, make_update, weights_of
 from fastdqn.metrics import Meter, Timers
 from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
 from fastdqn.replay.arrays import ArrayReplay
@@ -39,19 +44,22 @@ MIN_ROWS_PER_WINDOW = 4  # a lane holds at least this many windows of (stack + n
 
 def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> Parts:
     """All parts of one run, in the order a transition travels."""
-    switches, notes = active_switches(config, kind)
+    switches, notes = active_switches(config, kind, device)
+    config = with_switches(config, switches)
     spec, stack = kind.spec, stack_of(config, kind)
     timers = Timers()
+    set_tensor_cores("tf32" in switches)
+    set_cudnn_search("cudnn_benchmark" in switches)
 
     torch.manual_seed(seeding.integer(config.seed, "weights"))
-    online = build_network(config, kind, own_network).to(device)
+    online = build_network(config, kind, own_network, switches).to(device)
     greedy = build_greedy(online, device, switches)
 
     env = build_env(kind, config.actor.lanes, config.actor.groups, switches)
     replay = build_replay(config, spec, stack, switches)
     policy = Policy(greedy, spec, env.num_lanes, stack, seeding.stream(config.seed, "explore"))
     actor = Actor(env, policy, ReplaySink(replay), exploration(config), timers)
-    learner = build_learner(config, online, replay, device, timers)
+    learner = build_learner(config, spec, stack, online, replay, device, timers, switches, notes)
 
     def make_evaluator(lanes: int) -> Evaluator:
         return build_evaluator(config, kind, greedy, lanes, switches)
@@ -74,15 +82,26 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
     )
 
 
-def active_switches(config: Config, kind: EnvKind) -> tuple[frozenset[str], list[str]]:
+def active_switches(config: Config, kind: EnvKind, device: str) -> tuple[frozenset[str], list[str]]:
     """What is on for this environment. A switch that cannot apply is refused when asked for, else left off."""
-    active, notes = resolve(config.switches.on, config.switches.off)
+    active, notes = resolve(config.switches.on, config.switches.off, config.switches.prefer, device)
     usable = {kind.lanes_switch} if kind.make_lanes is not None else set()
     for name in {"lane_vector_env", "native_atari"} - usable:
         if name in config.switches.on:
             raise UserError(f"The switch {name} does not apply to {kind.spec.env_id}: {SWITCHES[name].summary}.")
         active -= {name}
     return active, notes
+
+
+def with_switches(config: Config, switches: frozenset[str]) -> Config:
+    """The config with the settings that a switch decides."""
+    if "many_lanes" in switches:
+        return config
+    return config.model_copy(update={"actor": config.actor.model_copy(update={"lanes": 1, "groups": 1})})
+
+
+def measures_threads(switches: frozenset[str]) -> bool:
+    return "measured_threads" in switches
 
 
 def stack_of(config: Config, kind: EnvKind) -> int:
@@ -110,9 +129,16 @@ def build_env(kind: EnvKind, lanes: int, groups: int, switches: frozenset[str]) 
     return SerialLanes([kind.make_single] * lanes, kind.spec, groups)
 
 
-def build_network(config: Config, kind: EnvKind, own: MakeBody | None = None) -> QNetwork:
+def build_network(
+    config: Config, kind: EnvKind, own: MakeBody | None = None, switches: frozenset[str] = frozenset()
+) -> QNetwork:
+    """The same weights and the same values whatever the switches; without any it is the textbook's."""
     spec = kind.spec
-    return make_network(config.network, spec.state_shape(stack_of(config, kind)), spec.obs_dtype, spec.num_actions, own)
+    shape = spec.state_shape(stack_of(config, kind))
+    network = make_network(config.network, shape, spec.obs_dtype, spec.num_actions, own)
+    if "inplace_relu" in switches and own is None:
+        network.relu_in_place()
+    return network.keep_channels_last() if "channels_last" in switches else network
 
 
 def build_greedy(network: nn.Module, device: str, switches: frozenset[str]) -> Greedy:
@@ -162,32 +188,77 @@ def replay_bytes_per_row(spec: EnvSpec, stack: int, switches: frozenset[str]) ->
     return bytes_per_transition(spec.state_shape(stack), spec.obs_dtype.itemsize) + BYTES_OF_PYTHON_OBJECTS
 
 
-def build_learner(config: Config, online: QNetwork, replay: Replay, device: str, timers: Timers) -> Learner:
-    target = online if config.learner.target == "none" else copy.deepcopy(online).requires_grad_(False)
-    optimizer = make_optimizer(config.learner, online)
+def build_learner(
+    config: Config,
+    spec: EnvSpec,
+    stack: int,
+    online: QNetwork,
+    replay: Replay,
+    device: str,
+    timers: Timers,
+    switches: frozenset[str],
+    notes: list[str],
+) -> Learner:
+    """`notes` gets a line when something had to be left off."""
+    target = online if config.learner.target == "none" else copy.deepcopy(online)
+    if "no_grad" in switches and target is not online:
+        target.requires_grad_(False)
+    optimizer = make_optimizer(config.learner, online, one_call="fused_optimizer" in switches)
+    transfer = build_transfer(device, switches)
+    example = example_batch(config.learner.batch_size, spec, stack, device, switches)
     return Learner(
         online=online,
         target=target,
         optimizer=optimizer,
-        update=make_update(online, target, optimizer, config.learner),
+        update=build_update(config, online, target, optimizer, example, switches, notes),
         follow=make_target_rule(online, target, config.learner),
-        draw=lambda: to_device(replay.sample(config.learner.batch_size), device),
+        draw=lambda: transfer(replay.sample(config.learner.batch_size)),
         timers=timers,
     )
 
 
-def to_device(batch: Batch, device: str) -> Batch:
-    """Arrays become tensors without a copy on the CPU; `index` stays behind, the update does not need it."""
-    tensors = {
-        name: (torch.from_numpy(value) if isinstance(value, np.ndarray) else value).to(device)
-        for name, value in batch._asdict().items()
-        if name != "index"
-    }
-    return Batch(**tensors, index=batch.index)
+def build_update(
+    config: Config,
+    online: QNetwork,
+    target: QNetwork,
+    optimizer: torch.optim.Optimizer,
+    example: Batch,
+    switches: frozenset[str],
+    notes: list[str],
+) -> Update:
+    """Goal, loss and update, each wrapped by the switches that are on."""
+    device = example.state.device.type
+    goal = make_goal(online, target, config.learner)
+    if "no_grad" in switches:
+        goal = without_graph(goal)
+    loss = make_loss(online, goal, config.learner)
+    if "bf16" in switches:
+        loss = in_short_numbers(loss, device, torch.bfloat16)
+    if "fp16" in switches:
+        loss = in_short_numbers(loss, device, torch.float16)
+    if "compile" in switches:
+        loss, why_not = compiled(loss, example, weights_of(optimizer))
+        notes += [why_not] * bool(why_not)
+    make = make_scaled_update if "fp16" in switches else make_update
+    return make(loss, optimizer, config.learner.clip_grad_norm, grads_to_none="grads_to_none" in switches)
 
 
-def default_threads(config: Config, state_shape: tuple[int, ...], device: str, cores: int) -> int:
-    """Torch CPU threads: an idle OpenMP pool steals the emulator's cores, so only large convolutions get them all."""
+def build_transfer(device: str, switches: frozenset[str]) -> Transfer:
+    return pinned_transfer(device) if "pinned_copies" in switches else plain_transfer(device)
+
+
+def example_batch(size: int, spec: EnvSpec, stack: int, device: str, switches: frozenset[str]) -> Batch:
+    """A batch of zeros in the shapes and dtypes that the replay gives."""
+    dtype = torch.from_numpy(np.zeros(1, spec.obs_dtype)).dtype if "frame_ring" in switches else torch.float32
+    states = torch.zeros(size, *spec.state_shape(stack), dtype=dtype, device=device)
+    numbers = torch.zeros(size, device=device)
+    actions = torch.zeros(size, dtype=torch.int64, device=device)
+    return Batch(states, actions, numbers, numbers.clone(), states.clone(), numbers.clone(), None)
+
+
+def guess_threads(config: Config, state_shape: tuple[int, ...], device: str, cores: int) -> int:
+    """Torch CPU threads where nothing can be measured: only large convolutions get all cores, because an idle OpenMP
+    pool steals them from whatever else wants to run."""
     if config.learner.threads:
         return config.learner.threads
     network = choose_kind(config.network.kind, state_shape)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import Positional, arg
 
+from fastdqn.cli_bench import BenchCommand
 from fastdqn.errors import UserError
 
 INTERRUPTED_EXIT, TERMINATED_EXIT = 130, 143  # what shells expect after Ctrl-C and after SIGTERM
@@ -215,6 +216,33 @@ class Settings:
         return 0
 
 
+@dataclass(frozen=True)
+class Bench:
+    """Measure this machine: ladder, sweep, profile, envs, peers, throughput, keep. `fastdqn bench --help` explains them."""
+
+    what: Annotated[BenchCommand, arg(name="")]
+
+    def execute(self) -> int:
+        code: int = self.what.execute()
+        return code
+
+
+@dataclass(frozen=True)
+class Report:
+    """One page with everything that was measured: charts, tables, curves. Opens in any browser, needs no network."""
+
+    records: Positional[tuple[str, ...]] = ()
+    """records, or folders of them; default: benchmarks/records"""
+    out: Annotated[str, arg(metavar="PAGE")] = "report.html"
+    """the page to write"""
+
+    def execute(self) -> int:
+        from fastdqn.report import write_report
+
+        print(write_report(self.records, self.out))
+        return 0
+
+
 def _positive(option: str, text: str) -> float:
     from fastdqn.config import parse_number
 
@@ -236,6 +264,8 @@ Command: Any = (
     | _command(Envs, "envs")
     | _command(Switches, "switches")
     | _command(Settings, "settings")
+    | _command(Bench, "bench")
+    | _command(Report, "report")
 )
 
 DESCRIPTION = """fastdqn: the fastest way to train a DQN, every speed-up switchable and measured.

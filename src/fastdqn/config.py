@@ -143,6 +143,8 @@ class SwitchConfig(Section):
     """Speed-ups turned on beyond the defaults."""
     off: tuple[str, ...] = ()
     """Speed-ups turned off."""
+    prefer: tuple[str, ...] = ()
+    """Speed-ups turned on where the machine has what they need, and left off with a line where it has not (presets)."""
 
 
 class Config(Section):

@@ -1,18 +1,13 @@
 """What a run would cost, before it is started: memory, disk, time at the speed measured here, and money."""
 
-import time
 from dataclasses import dataclass
 
 import torch
 
-from fastdqn.build import build
-from fastdqn.config import Config
-from fastdqn.prepare import Job
+from fastdqn.prepare import Job, with_threads
 from fastdqn.run.preflight import RESERVE_BYTES, Need, free_memory, human_bytes
-from fastdqn.runner.inline import InlineRunner
-from fastdqn.runner.ports import Parts, Stop
+from fastdqn.run.probe import Probe
 
-PROBE_ROWS = 20_000  # replay of the probe: large enough to draw from, small enough to fill at once
 BYTES_PER_METRICS_ROW = 560
 
 
@@ -71,37 +66,11 @@ def make_plan(job: Job, seconds: float = 6.0, price_per_hour: float | None = Non
 
 def measure_speed(job: Job, seconds: float) -> tuple[float, float]:
     """(steps per second, samples per step) while learning, with the exploration of the run's end."""
-    config = _probe_config(job.config)
+    job = with_threads(job)
     torch.set_num_threads(job.threads)
-    parts = build(config, job.kind, job.device, job.own_network)
-    rows: list[dict[str, float]] = []
-    runner = InlineRunner(parts, Stop(), rows.append, lambda score: None)
+    probe = Probe(job.config, job.kind, job.device, job.own_network)
     try:
-        runner.start()
-        for duration in (seconds / 3, seconds):  # the first stretch warms up: kernels compiled, first rows filled
-            began = time.monotonic()
-            while _goes_on(parts, time.monotonic() - began, duration):
-                runner.round()
-            runner.log()
+        probe.warm_up(seconds / 3)
+        return probe.rate(seconds), float(probe.rows[-1]["samples_per_step"])
     finally:
-        runner.close()
-    return rows[-1]["steps_per_second"], rows[-1]["samples_per_step"]
-
-
-def _goes_on(parts: Parts, elapsed: float, duration: float) -> bool:
-    """A slow environment gets longer for its first update, but a run whose updates are rarer than that has none here."""
-    if not parts.learner.updates:
-        duration *= 5
-    return elapsed < duration or not parts.actor.steps
-
-
-def _probe_config(config: Config) -> Config:
-    lanes = config.actor.lanes
-    smallest = 8 * lanes * ((config.replay.stack or 4) + config.replay.n_step)
-    capacity = min(config.replay.capacity, max(PROBE_ROWS, smallest))
-    return config.model_copy(
-        update={
-            "replay": config.replay.model_copy(update={"capacity": capacity, "warmup_steps": smallest // 4}),
-            "actor": config.actor.model_copy(update={"epsilon_start": config.actor.epsilon_end}),
-        }
-    )
+        probe.close()

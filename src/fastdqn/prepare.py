@@ -5,7 +5,7 @@ Nothing is allocated or written here, so every bad input ends before it can leav
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -15,18 +15,20 @@ import torch
 from fastdqn.build import (
     active_switches,
     build_network,
-    default_threads,
+    measures_threads,
     replay_bytes_per_row,
     rows_per_lane,
     stack_of,
+    with_switches,
 )
 from fastdqn.config import Config, load_preset, make_config, parse_number
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
 from fastdqn.errors import UserError
-from fastdqn.learner.network import MakeBody, choose_kind
-from fastdqn.run.preflight import Need, choose_device
+from fastdqn.learner.network import MakeBody
+from fastdqn.run.preflight import Need, check_device
+from fastdqn.run.probe import measured_device, measured_threads
 from fastdqn.transition import EnvSpec
 
 
@@ -35,7 +37,8 @@ class Job:
     config: Config
     kind: EnvKind
     device: str
-    threads: int
+    switches: frozenset[str]
+    threads: int  # CPU threads of torch; 0: to be measured, see with_threads
     parameters: int
     needs: tuple[Need, ...]
     own_network: MakeBody | None
@@ -67,14 +70,23 @@ def prepare(
     if from_run is not None and "actor.epsilon_start" not in settings:
         actor = config.actor.model_copy(update={"epsilon_start": config.actor.epsilon_end})
         config = config.model_copy(update={"actor": actor})
-    switches, _ = active_switches(config, kind)
-    stack = stack_of(config, kind)
-    large = choose_kind(config.network.kind, kind.spec.state_shape(stack)) == "nature"
-    device = choose_device(config.device, large)
+    device = config.device
+    if device == "auto":
+        device = measured_device(config, kind, network)
+    check_device(device)
+    switches, _ = active_switches(config, kind, device)
+    config = with_switches(config, switches)
     parameters = _count_parameters(config, kind, network)
-    needs = memory_needs(config, kind.spec, stack, switches, parameters)
-    threads = default_threads(config, kind.spec.state_shape(stack), device, usable_cores())
-    return Job(config, kind, device, threads, parameters, needs, network, notes)
+    needs = memory_needs(config, kind.spec, stack_of(config, kind), switches, parameters)
+    threads = config.learner.threads or (0 if measures_threads(switches) else usable_cores())
+    return Job(config, kind, device, switches, threads, parameters, needs, network, notes)
+
+
+def with_threads(job: Job) -> Job:
+    """The job with its number of threads settled, by a trial of some seconds where they are to be measured."""
+    if job.threads:
+        return job
+    return replace(job, threads=measured_threads(job.config, job.kind, job.device, job.own_network))
 
 
 def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[str], parameters: int) -> tuple[Need, ...]:

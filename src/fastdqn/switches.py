@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fastdqn.errors import UserError, nearest
+from fastdqn.hardware import lacks
 
 
 class Promise(Enum):
@@ -26,11 +27,18 @@ class Switch:
     promise: Promise
     summary: str  # one line: what it does, against what
     default: bool = True
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()  # other switches
+    machine: tuple[str, ...] = ()  # what the machine must have: keys of hardware.NEEDS
     clashes: tuple[str, ...] = ()
 
 
 LADDER = (
+    Switch(
+        "no_grad",
+        "learner/loss.py",
+        Promise.SAME_NUMBERS,
+        "the TD goal is computed under torch.no_grad; off: it builds an autograd graph that is thrown away",
+    ),
     Switch(
         "inference_mode",
         "actor/greedy.py",
@@ -51,6 +59,12 @@ LADDER = (
         needs=("array_replay",),
     ),
     Switch(
+        "many_lanes",
+        "actor/policy.py",
+        Promise.SAME_LEARNING,
+        "actor.lanes environments act in one batched forward pass; off: one environment, one state at a time",
+    ),
+    Switch(
         "lane_vector_env",
         "env/snake_lanes.py",
         Promise.SAME_NUMBERS,
@@ -62,21 +76,100 @@ LADDER = (
         Promise.SAME_NUMBERS,
         "ale-py's C++ vector environment; off: the textbook chain of Python wrappers around each game",
     ),
+    Switch(
+        "grads_to_none",
+        "learner/update.py",
+        Promise.SAME_NUMBERS,
+        "gradients are dropped before each update; off: they are filled with zeros and added to",
+    ),
+    Switch(
+        "inplace_relu",
+        "learner/network.py",
+        Promise.SAME_NUMBERS,
+        "ReLU overwrites its input; off: it allocates its output",
+    ),
+    Switch(
+        "fused_optimizer",
+        "learner/optimizer.py",
+        Promise.SAME_NUMBERS,
+        "all weights stepped in one call (fused Adam, foreach RMSprop); off: the optimizer as torch makes it by default",
+    ),
+    Switch(
+        "measured_threads",
+        "run/probe.py",
+        Promise.SAME_NUMBERS,
+        "torch gets the number of CPU threads that a short trial found fastest; off: one per core",
+    ),
+    Switch(
+        "channels_last",
+        "learner/network.py",
+        Promise.SAME_NUMBERS,
+        "convolutions keep the channels of a pixel together in memory; off: channel planes",
+        default=False,
+    ),
+    Switch(
+        "pinned_copies",
+        "learner/transfer.py",
+        Promise.SAME_NUMBERS,
+        "batches go to the GPU from pinned memory, asynchronously; off: from pageable memory, waiting for each copy",
+        machine=("cuda",),
+    ),
+    Switch(
+        "cudnn_benchmark",
+        "learner/precision.py",
+        Promise.SAME_NUMBERS,
+        "cuDNN tries its convolution algorithms once and keeps the fastest; off: it guesses",
+        machine=("cuda",),
+    ),
+    Switch(
+        "tf32",
+        "learner/precision.py",
+        Promise.SAME_DISTRIBUTION,
+        "matrix products on tensor cores with 10 bits of mantissa; off: full float32",
+        machine=("cuda",),
+    ),
+    Switch(
+        "bf16",
+        "learner/precision.py",
+        Promise.SAME_DISTRIBUTION,
+        "forward and backward passes in bfloat16 (autocast), weights and optimizer in float32; off: all float32",
+        default=False,
+        machine=("bf16",),
+    ),
+    Switch(
+        "fp16",
+        "learner/precision.py",
+        Promise.SAME_DISTRIBUTION,
+        "passes in float16 (autocast) with a loss scaler, weights and optimizer in float32; off: all float32",
+        default=False,
+        machine=("cuda",),
+        clashes=("bf16",),
+    ),
+    Switch(
+        "compile",
+        "learner/compiled.py",
+        Promise.SAME_NUMBERS,
+        "the loss and its gradients compiled by torch.compile; off: one kernel after another",
+        default=False,
+        machine=("compiler",),
+    ),
 )
 SWITCHES = {switch.name: switch for switch in LADDER}
 
 
-def resolve(on: Iterable[str], off: Iterable[str]) -> tuple[frozenset[str], list[str]]:
-    """The set of switches that are on, and a line for each that had to follow another. Asked for by name wins over
-    defaults; two wishes that contradict each other are refused."""
-    on, off = list(on), list(off)
-    for name in [*on, *off]:
+def resolve(
+    on: Iterable[str], off: Iterable[str], prefer: Iterable[str] = (), device: str = "cpu"
+) -> tuple[frozenset[str], list[str]]:
+    """The set of switches that are on, and a line for each that was left off although it was a default or preferred.
+    Asked for by name (`on`, `off`) wins; what is asked for and cannot be had is refused."""
+    on, off, prefer = list(on), list(off), list(prefer)
+    for name in [*on, *off, *prefer]:
         if name not in SWITCHES:
             raise UserError(f"Unknown switch '{name}'.{nearest(name, SWITCHES)} All switches: fastdqn switches.")
     if both := set(on) & set(off):
         raise UserError(f"The switch {sorted(both)[0]} is both turned on and turned off.")
-    active = {switch.name for switch in LADDER if switch.default} - set(off) | set(on)
-    notes = []
+    active = ({switch.name for switch in LADDER if switch.default} | set(prefer)) - set(off) | set(on)
+    notes = _leave_what_the_machine_lacks(active, on, prefer, device)
     while troubled := [switch.name for switch in LADDER if switch.name in active and _trouble(switch, active)]:
         gives_way = next((name for name in troubled if name not in on), None)
         if gives_way is None:
@@ -84,6 +177,21 @@ def resolve(on: Iterable[str], off: Iterable[str]) -> tuple[frozenset[str], list
         notes.append(f"{gives_way} is left off: it {_trouble(SWITCHES[gives_way], active)}")
         active.discard(gives_way)
     return frozenset(active), notes
+
+
+def _leave_what_the_machine_lacks(active: set[str], on: list[str], prefer: list[str], device: str) -> list[str]:
+    """Takes out of `active` what this machine cannot do. A line for what was preferred; a default that needs a GPU is
+    not missed by somebody who has none."""
+    lacking: dict[str, list[str]] = {}
+    for switch in [switch for switch in LADDER if switch.name in active]:
+        missing = next(filter(None, (lacks(need, device) for need in switch.machine)), "")
+        if missing and switch.name in on:
+            raise UserError(f"The switch {switch.name} needs {missing}, which is not there (device {device}).")
+        if missing:
+            active.discard(switch.name)
+        if missing and switch.name in prefer:
+            lacking.setdefault(missing, []).append(switch.name)
+    return [f"left off, for want of {missing}: {', '.join(names)}" for missing, names in lacking.items()]
 
 
 def _trouble(switch: Switch, active: set[str]) -> str:

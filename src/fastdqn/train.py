@@ -16,7 +16,7 @@ from fastdqn.env.registry import EnvName
 from fastdqn.evaluator import Score
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink, Sink
-from fastdqn.prepare import Job, prepare
+from fastdqn.prepare import Job, prepare, with_threads
 from fastdqn.run import folder as folders
 from fastdqn.run.curve import draw_curve
 from fastdqn.run.folder import RunFolder
@@ -124,6 +124,7 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
     check_memory(job.needs)
     if (free := device_memory(job.device)) is not None:
         check_memory([need for need in job.needs if need.on_device], free, where=f"memory on {job.device}")
+    job = with_threads(job)
     torch.set_num_threads(job.threads)
     parts = build(job.config, job.kind, job.device, job.own_network)
     if source is not None:

@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "fastdqn"
 # Reading order. A file imports only from layers above its own, or from its own layer.
 LAYERS = [
     ["errors", "transition"],
-    ["config", "metrics", "seeding"],
+    ["config", "metrics", "seeding", "hardware"],
     ["env"],
     ["actor"],
     ["replay"],
@@ -24,9 +24,10 @@ LAYERS = [
     ["build"],
     ["run"],
     ["prepare"],
-    ["train", "player", "agent", "plan"],
-    ["evaluate", "film"],
-    ["watch", "listing", "demo"],
+    ["train", "player", "agent"],
+    ["bench"],
+    ["plan", "evaluate", "film"],
+    ["watch", "listing", "demo", "report"],
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -70,8 +71,9 @@ def strings_of(path: Path):
 
 
 def test_only_build_asks_whether_a_switch_is_on():
-    """A switch's name stands in switches.py and build.py. `lanes_switch` of an EnvKind names the switch, it asks nothing."""
-    allowed = {"switches.py", "build.py", "env/kind.py", "env/atari.py"}
+    """A switch's name stands in switches.py and build.py. `lanes_switch` of an EnvKind names the switch, it asks nothing;
+    neither does hardware.py, where bf16 is what a machine can compute in."""
+    allowed = {"switches.py", "build.py", "hardware.py", "env/kind.py", "env/atari.py"}
     names = {switch.name for switch in LADDER}
     for path in FILES:
         relative = str(path.relative_to(SOURCE))

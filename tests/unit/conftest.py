@@ -3,7 +3,6 @@
 import importlib
 
 import pytest
-import torch
 
 from tests.unit.tiny import train_tiny
 
@@ -12,12 +11,6 @@ from tests.unit.tiny import train_tiny
 def no_ceiling(monkeypatch):
     """The environment alone is not timed after each of the tiny runs: it takes longer than they do."""
     monkeypatch.setattr(importlib.import_module("fastdqn.train"), "CEILING_SECONDS", 0.0)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread():
-    """A second thread of torch does nothing for networks this small but wait, which takes long on a busy machine."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

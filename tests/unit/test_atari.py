@@ -29,12 +29,12 @@ from fastdqn.env.atari_wrappers import (
     LifeLossInfo,
     MaxAndSkip,
     NoopReset,
-    ToChannelsFirst,
     WarpFrame,
     is_life_lost,
     make_textbook_atari,
 )
 from fastdqn.env.cores import usable_cores
+from fastdqn.env.gymnasium import ToChannelsFirst
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
@@ -173,6 +173,11 @@ def test_protocols_fill_in_what_is_not_given() -> None:
         ({"screen": "wide"}, "screen='wide'"),
         ({"frame_stack": 4, "to_channels_first": False}, "frame_stack"),
         ({"protocol": "machado", "episodic_life": True}, "tells nothing of lives"),
+        (
+            {"resize": "lanczos"},
+            "resize='lanczos': Input should be 'cv2_area', 'cv2_linear', 'cv2_nearest', 'pillow' or 'torch'",
+        ),
+        ({"resize": "pillow", "warp": False}, "resize=pillow would do nothing"),
     ],
 )
 def test_bad_settings_are_refused_with_a_sentence(settings: dict[str, Any], sentence: str) -> None:
@@ -195,30 +200,36 @@ def test_the_spec_and_the_kind() -> None:
 
 
 def test_settings_that_only_the_textbook_chain_can_follow() -> None:
-    for settings in ({"episodic_life": True}, {"warp": False}, {"to_channels_first": False}):
+    for settings in ({"episodic_life": True}, {"warp": False}, {"to_channels_first": False}, {"resize": "pillow"}):
         kind = kind_of("pong", **settings)
         assert kind.make_lanes is None
-        with pytest.raises(UserError, match=next(iter(settings))):
+        name, value = next(iter(settings.items()))
+        with pytest.raises(UserError, match=f"cannot follow {name}={value}"):
             AtariLanes("pong", AtariSettings(**kind.settings), kind.spec, 2)
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "given", "stored"),
     [
-        {},
-        {"warp": False},
-        {"to_channels_first": False},
-        {"warp": False, "to_channels_first": False},
-        {"frame_stack": 3},
+        ({}, (1, 84, 84), (1, 84, 84)),
+        ({"warp": False}, (1, 220, 160), (1, 220, 160)),
+        ({"to_channels_first": False}, (84, 84, 1), (1, 84, 84)),
+        ({"warp": False, "to_channels_first": False}, (220, 160), (1, 220, 160)),
+        ({"frame_stack": 3}, (3, 84, 84), (3, 84, 84)),
     ],
 )
-def test_the_spec_says_what_the_textbook_chain_gives(settings: dict[str, Any]) -> None:
+def test_what_the_textbook_chain_gives_and_how_it_is_stored(
+    settings: dict[str, Any], given: tuple[int, ...], stored: tuple[int, ...]
+) -> None:
     kind = kind_of("pooyan", **settings)  # a screen of 220 lines
     env = kind.make_single()
     obs, _ = env.reset(seed=0)
-    assert obs.shape == kind.spec.obs_shape == env.observation_space.shape
-    assert env.step(0)[0].shape == kind.spec.obs_shape
+    assert obs.shape == env.step(0)[0].shape == env.observation_space.shape == given
+    assert kind.spec.obs_shape == stored
     assert env.action_space.n == kind.spec.num_actions
+    lanes = SerialLanes([kind.make_single], kind.spec)
+    lanes.reset([0])
+    np.testing.assert_array_equal(lanes.recv(0).obs.ravel(), obs.ravel())  # the same bytes in the same order
 
 
 def test_usable_cores_obeys_the_cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

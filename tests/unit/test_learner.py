@@ -7,15 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from fastdqn.build import build_learner, learning_rate, to_device
+from fastdqn.build import build_learner, learning_rate
 from fastdqn.config import LearnerConfig, NetworkConfig, make_config
 from fastdqn.errors import UserError
 from fastdqn.learner.learner import Learner
-from fastdqn.learner.loss import td_loss, td_target
+from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.network import QNetwork, choose_kind, make_network
-from fastdqn.learner.update import make_optimizer, make_target_rule, make_update
+from fastdqn.learner.optimizer import make_optimizer
+from fastdqn.learner.transfer import plain_transfer
+from fastdqn.learner.update import make_target_rule, make_update
 from fastdqn.metrics import Timers
-from fastdqn.transition import Batch
+from fastdqn.switches import resolve
+from fastdqn.transition import Batch, EnvSpec
 
 
 class Table(nn.Module):
@@ -46,8 +49,13 @@ ONLINE = [[1.0, 2.0], [5.0, 4.0]]
 TARGET = [[0.0, 0.0], [10.0, 20.0]]
 
 
+def loss_function(online, target, double=False, error="mse"):
+    config = LearnerConfig(double=double, loss=error)
+    return make_loss(online, make_goal(online, target, config), config)
+
+
 def loss_of(drawn, double=False, error="mse"):
-    loss, q_mean = td_loss(Table(ONLINE), Table(TARGET), drawn, double=double, error=error)
+    loss, q_mean = loss_function(Table(ONLINE), Table(TARGET), double, error)(drawn)
     return loss.item(), q_mean.item()
 
 
@@ -86,16 +94,19 @@ def test_the_mean_over_the_batch_and_draws_of_weight_zero():
 def test_an_ignored_draw_moves_nothing():
     online = Table(ONLINE)
     two = batch(state=[0, 1], action=[0, 1], returns=[3, 4], discount=[0, 0], next_state=[1, 1], weight=[1, 0])
-    td_loss(online, Table(TARGET), two, double=False, error="mse")[0].backward()
+    loss_function(online, Table(TARGET))(two)[0].backward()
     assert online.rows.grad.tolist() == [[-2.0, 0.0], [0.0, 0.0]]  # d/dq of (3 - q)^2 / 2 at q = 1
 
 
+@pytest.mark.parametrize("wrapped", [lambda goal: goal, without_graph], ids=["textbook", "no_grad"])
 @pytest.mark.parametrize("double", [False, True])
-def test_no_gradient_flows_through_the_target(double):
+def test_no_gradient_flows_through_the_target(double, wrapped):
     online, target = Table(ONLINE), Table(TARGET)
+    config = LearnerConfig(double=double, loss="mse")
     drawn = batch(action=[1], returns=[1], discount=[0.9])
-    assert not td_target(online, target, drawn, double).requires_grad
-    td_loss(online, target, drawn, double=double, error="mse")[0].backward()
+    goal = wrapped(make_goal(online, target, config))
+    assert not goal(drawn).requires_grad
+    make_loss(online, goal, config)(drawn)[0].backward()
     assert target.rows.grad is None
     assert online.rows.grad[1].tolist() == [0.0, 0.0], "the next state's row is only looked at"
 
@@ -142,9 +153,16 @@ class Replayed:
         return self.drawn
 
 
-def learner_for(drawn, **settings) -> Learner:
+SPEC = EnvSpec("table", (1,), np.dtype(np.int64), num_actions=2)
+
+
+def learner_for(drawn, off=(), **settings) -> Learner:
     config = make_config("snake", "default", {f"learner.{key}": value for key, value in settings.items()})
-    return build_learner(config, Table(ONLINE), Replayed(drawn), "cpu", Timers())
+    notes = []
+    switches, _ = resolve((), off)
+    learner = build_learner(config, SPEC, 1, Table(ONLINE), Replayed(drawn), "cpu", Timers(), switches, notes)
+    assert notes == []
+    return learner
 
 
 def test_none_is_the_online_network_itself():
@@ -170,7 +188,8 @@ def gradient_after(drawn, **settings):
     config = LearnerConfig(loss="mse", **settings)
     online, target = Table(ONLINE), Table(TARGET)
     optimizer = torch.optim.SGD(online.parameters(), lr=1.0)
-    loss, _ = make_update(online, target, optimizer, config)(drawn)
+    loss_of_batch = make_loss(online, make_goal(online, target, config), config)
+    loss, _ = make_update(loss_of_batch, optimizer, config.clip_grad_norm)(drawn)
     assert not loss.requires_grad
     return np.array(ONLINE) - online.rows.detach().numpy()  # SGD with rate 1 moves by the gradient
 
@@ -189,21 +208,24 @@ def test_the_norm_is_of_the_whole_gradient():
     np.testing.assert_allclose(gradient_after(two, clip_grad_norm=1)[0], [-0.6, -0.8], rtol=1e-5)
 
 
-def test_gradients_do_not_add_up_over_updates():
+@pytest.mark.parametrize("off", [(), ("grads_to_none",)])
+def test_gradients_do_not_add_up_over_updates(off):
     """With Adam both updates of a constant gradient move by lr; gradients that were kept would leave a trace in .grad."""
-    learner = learner_for(batch(returns=[100]), loss="mse", lr=0.1, clip_grad_norm=0, target="none")
+    learner = learner_for(batch(returns=[100]), off, loss="mse", lr=0.1, clip_grad_norm=0, target="none")
     learner.train(1)
     first = learner.online.rows.grad.clone()
     learner.train(1)
     assert abs(learner.online.rows.grad[0, 0]) < abs(first[0, 0]), "the value came nearer, so its gradient is smaller"
 
 
-def test_optimizers():
+@pytest.mark.parametrize("one_call", [False, True])
+def test_optimizers(one_call):
     network = Table(ONLINE)
-    adam = make_optimizer(LearnerConfig(optimizer="adam", lr=0.3, optimizer_eps=1e-5), network)
+    adam = make_optimizer(LearnerConfig(optimizer="adam", lr=0.3, optimizer_eps=1e-5), network, one_call=one_call)
     assert isinstance(adam, torch.optim.Adam)
     assert (adam.defaults["lr"], adam.defaults["eps"]) == (0.3, 1e-5)
-    rmsprop = make_optimizer(LearnerConfig(optimizer="rmsprop", lr=2.5e-4, optimizer_eps=0.01), network)
+    nature = LearnerConfig(optimizer="rmsprop", lr=2.5e-4, optimizer_eps=0.01)
+    rmsprop = make_optimizer(nature, network, one_call=one_call)
     assert isinstance(rmsprop, torch.optim.RMSprop)
     assert {key: rmsprop.defaults[key] for key in ("lr", "eps", "alpha", "centered")} == {
         "lr": 2.5e-4,
@@ -392,7 +414,7 @@ def test_batches_reach_the_device_with_their_dtypes():
         np.ones(2, np.float32),
         np.zeros((2, 2), np.int64),
     )
-    moved = to_device(drawn, "cpu")
+    moved = plain_transfer("cpu")(drawn)
     assert [value.dtype for value in moved[:-1]] == [
         torch.uint8,
         torch.int64,

@@ -11,6 +11,7 @@ from fastdqn.switches import LADDER, Promise, Switch, resolve
 from tests.unit.tiny import TINY_SNAKE
 
 DEFAULTS = {switch.name for switch in LADDER if switch.default}
+NEEDS_A_GPU = {switch.name for switch in LADDER if "cuda" in switch.machine}
 
 
 @pytest.fixture
@@ -29,7 +30,12 @@ def fake(name, **more):
 
 
 def test_no_wish_gives_the_defaults():
-    assert resolve((), ()) == (frozenset(DEFAULTS), [])
+    assert resolve((), (), device="cuda") == (frozenset(DEFAULTS), [])
+
+
+def test_a_default_that_needs_a_gpu_is_not_missed_without_one():
+    assert {"pinned_copies", "tf32"} <= NEEDS_A_GPU & DEFAULTS
+    assert resolve((), ()) == (frozenset(DEFAULTS - NEEDS_A_GPU), [])
 
 
 def test_a_trade_is_never_a_default():
@@ -38,7 +44,7 @@ def test_a_trade_is_never_a_default():
 
 @pytest.mark.parametrize("name", sorted(DEFAULTS - {"array_replay"}))
 def test_each_can_be_turned_off_alone(name):
-    assert resolve((), (name,)) == (frozenset(DEFAULTS - {name}), [])
+    assert resolve((), (name,), device="cuda") == (frozenset(DEFAULTS - {name}), [])
 
 
 def test_what_is_off_by_default_can_be_turned_on(ladder):
@@ -60,7 +66,7 @@ def test_on_and_off_at_once_is_refused():
 
 
 def test_a_default_follows_what_it_needs_and_says_so():
-    active, notes = resolve((), ("array_replay",))
+    active, notes = resolve((), ("array_replay",), device="cuda")
     assert active == DEFAULTS - {"array_replay", "frame_ring"}
     assert notes == ["frame_ring is left off: it needs array_replay"]
 
@@ -109,7 +115,7 @@ def test_a_switch_of_other_environments(env, applies, foreign):
     """Left off without a word when nobody asked for it; refused when somebody did."""
     kind = find_env(env, {})
     job = prepare(env)
-    active, notes = active_switches(job.config, kind)
+    active, notes = active_switches(job.config, kind, "cpu")
     assert foreign not in active
     assert applies is None or applies in active
     assert notes == []

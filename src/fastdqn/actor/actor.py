@@ -22,7 +22,7 @@ class Actor:
     """One call of `step` moves one group of lanes by one tick: recv, store, act, send."""
 
     def __init__(self, env: LaneEnv, policy: Policy, sink: Sink, epsilon: Callable[[int], float], timers: Timers) -> None:
-        self.env, self.policy, self._sink, self._epsilon = env, policy, sink, epsilon
+        self.env, self.policy, self._sink, self.epsilon_at = env, policy, sink, epsilon
         self._env_time, self._store_time, self._act_time = timers["env"], timers["store"], timers["act"]
         self.games = Games(env.num_lanes, env.spec)
         self.steps = 0
@@ -30,7 +30,7 @@ class Actor:
 
     @property
     def epsilon(self) -> float:
-        return self._epsilon(self.steps)
+        return self.epsilon_at(self.steps)
 
     def start(self, seeds: list[int]) -> None:
         self.env.reset(seeds)

@@ -23,6 +23,7 @@ class Speed:
     seconds: float
     windows: list[float]  # steps per second of the pieces, in order
     cpu_percent: float
+    others_cpu_percent: float  # used by other programs meanwhile: a speed taken beside them is not worth much
     gpu_percent: float | None
     rss_mb: float
     gpu_memory_mb: float | None

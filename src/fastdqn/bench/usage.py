@@ -14,18 +14,20 @@ class Usage:
     def __init__(self, device: str) -> None:
         self._process = psutil.Process()
         self._gpu = GpuSampler(device) if device.startswith("cuda") else None
-        self._cpu_began = self._began = 0.0
+        self._cpu_began = self._began = self._all_began = 0.0
 
     def start(self) -> None:
-        self._began, self._cpu_began = time.perf_counter(), self._cpu_seconds()
+        self._began, self._cpu_began, self._all_began = time.perf_counter(), self._cpu_seconds(), _machine_cpu_seconds()
         if self._gpu is not None:
             self._gpu.start()
 
     def read(self) -> dict[str, float | None]:
         busy = self._cpu_seconds() - self._cpu_began
+        others = max(0.0, _machine_cpu_seconds() - self._all_began - busy)
         elapsed = time.perf_counter() - self._began
         return {
             "cpu_percent": 100.0 * busy / elapsed,
+            "others_cpu_percent": 100.0 * others / elapsed,
             "gpu_percent": self._gpu.stop() if self._gpu is not None else None,
             "rss_mb": sum(_rss(process) for process in self._family()) / 1e6,
             "gpu_memory_mb": self._gpu.memory_mb() if self._gpu is not None else None,
@@ -73,6 +75,12 @@ class GpuSampler:
     def _sample(self) -> None:
         while not self._done.wait(self._interval):
             self._readings.append(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
+
+
+def _machine_cpu_seconds() -> float:
+    """Busy time of all cores, whoever used them."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 
 
 def _rss(process: psutil.Process) -> int:

@@ -50,14 +50,12 @@ def atari_kind(env_id: str, settings: dict[str, Any]) -> EnvKind | None:
 def atari_spec(env_id: str, game: str, settings: AtariSettings) -> EnvSpec:
     cartridge = _read_cartridge(game)
     height, width = (settings.screen, settings.screen) if settings.warp else cartridge.screen
-    if settings.to_channels_first:
-        obs_shape: tuple[int, ...] = (settings.frame_stack, height, width)
-    else:
-        obs_shape = (height, width, 1) if settings.warp else (height, width)
     rules = ("noop_max", "fire_reset", "repeat_action_probability", "max_pool", "full_action_space")
     return EnvSpec(
         env_id=env_id,
-        obs_shape=obs_shape,
+        # Without to_channels_first a single environment gives (height, width, 1). With one grey channel both orders are
+        # the same bytes, so that picture is stored under this shape too, by a view and not by a copy
+        obs_shape=(settings.frame_stack, height, width),
         obs_dtype=np.dtype(np.uint8),
         num_actions=cartridge.all_actions if settings.full_action_space else cartridge.own_actions,
         frame_skip=settings.frames_per_step,

@@ -1,11 +1,14 @@
 """Every choice about an Atari environment: two named protocols, and what may be changed in them."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fastdqn.env.atari_games import ProtocolName, protocol_of
 from fastdqn.errors import UserError, nearest
+
+# Who shrinks the picture, and how: area and box average, linear and nearest look at a few pixels only
+ResizeMethod = Literal["cv2_area", "cv2_linear", "cv2_nearest", "pillow", "torch"]
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     # Nature 2015 as Baselines plays it; a lost life ends the learning episode
@@ -21,7 +24,12 @@ COMMON_RULES: dict[str, Any] = {
     "episodic_life": False,  # its extra FIRE and no-op at each life change the game
     "full_action_space": False,
     "max_frames_per_game": 108_000,
+    "warp": True,  # this and the next two: another picture is another game to the network
+    "screen": 84,
+    "resize": "cv2_area",
 }
+# The native lanes do these in C++, in this one way
+NATIVE_WAY: dict[str, Any] = {"episodic_life": False, "warp": True, "to_channels_first": True, "resize": "cv2_area"}
 
 
 class AtariSettings(BaseModel):
@@ -44,7 +52,8 @@ class AtariSettings(BaseModel):
     max_and_skip: bool = True  # without it a step is one frame
     episodic_life: bool = False  # a lost life ends the Gymnasium episode; without it, it is told beside the step
     warp: bool = True  # without it the picture keeps the console's size
-    to_channels_first: bool = True
+    resize: ResizeMethod = "cv2_area"  # pillow: box filter; torch: area, by F.interpolate on one thread
+    to_channels_first: bool = True  # without it a single environment gives (height, width, 1), or (height, width) unwarped
     clip_reward: bool = True  # learn from rewards clipped to [-1, 1]; scores never are
     frame_stack: int = Field(default=1, ge=1, le=16)  # 1: stacks are made when a batch is sampled, from single frames
 
@@ -59,8 +68,7 @@ class AtariSettings(BaseModel):
     @property
     def only_textbook(self) -> list[str]:
         """The settings that the native lanes cannot follow."""
-        wanted = {"episodic_life": False, "warp": True, "to_channels_first": True}
-        return [f"{name}={not value}" for name, value in wanted.items() if getattr(self, name) is not value]
+        return [f"{name}={getattr(self, name)}" for name, value in NATIVE_WAY.items() if getattr(self, name) != value]
 
     @property
     def departures(self) -> dict[str, Any]:
@@ -79,6 +87,8 @@ class AtariSettings(BaseModel):
     def _check_together(self) -> "AtariSettings":
         if self.frame_stack > 1 and not self.to_channels_first:
             raise ValueError("frame_stack joins pictures along their first axis, so it needs to_channels_first")
+        if not self.warp and self.resize != COMMON_RULES["resize"]:
+            raise ValueError(f"without warp no picture is resized, so resize={self.resize} would do nothing")
         if self.episodic_life and not self.tells_lives:
             raise ValueError(f"the protocol {self.protocol} tells nothing of lives, so episodic_life cannot be on")
         return self

@@ -7,6 +7,7 @@ It plays by the same rules as the native lanes (env/atari.py), frame by frame an
 otherwise is said where it matters.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdqn.env.atari_games import load_ale
-from fastdqn.env.atari_settings import AtariSettings
+from fastdqn.env.atari_settings import AtariSettings, ResizeMethod
+from fastdqn.env.gymnasium import ToChannelsFirst
 from fastdqn.errors import missing_package
 
 Picture = npt.NDArray[np.uint8]  # (height, width), (height, width, channels) or (channels, height, width)
@@ -22,6 +24,7 @@ AtariWrapper = gymnasium.Wrapper[Picture, int, Picture, int]
 Step = tuple[Picture, float, bool, bool, dict[str, Any]]
 Reset = tuple[Picture, dict[str, Any]]
 Options = dict[str, Any] | None
+Resize = Callable[[Picture], Picture]  # (height, width) -> (size, size)
 
 
 def make_textbook_atari(game: str, settings: AtariSettings, render_mode: str | None = None) -> "gymnasium.Env[Any, Any]":
@@ -48,7 +51,7 @@ def make_textbook_atari(game: str, settings: AtariSettings, render_mode: str | N
     elif settings.tells_lives:
         env = LifeLossInfo(env)
     if settings.warp:
-        env = WarpFrame(env, settings.screen)
+        env = WarpFrame(env, settings.screen, settings.resize)
     if settings.to_channels_first:
         env = ToChannelsFirst(env)
     if settings.clip_reward:
@@ -206,49 +209,20 @@ class EpisodicLife(AtariWrapper):
 
 
 class WarpFrame(AtariWrapper):
-    """Resizes a grey picture (height, width) to (size, size, 1) by averaging areas."""
+    """Resizes a grey picture (height, width) to (size, size, 1)."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], size: int = 84) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], size: int = 84, method: ResizeMethod = "cv2_area") -> None:
         super().__init__(env)
-        try:
-            import cv2
-        except ImportError:
-            raise missing_package("Resizing Atari pictures", "opencv-python-headless", "image") from None
-        cv2.setNumThreads(1)  # a pool of threads costs more than one small picture takes
-        self._cv2: Any = cv2
-        self.size = size
+        self._resize = make_resize(method, size)
         self.observation_space = gymnasium.spaces.Box(0, 255, (size, size, 1), np.uint8)
 
     def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
         obs, info = self.env.reset(seed=seed, options=options)
-        return self._resize(obs), info
+        return self._resize(obs)[:, :, None], info
 
     def step(self, action: int) -> Step:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._resize(obs), float(reward), terminated, truncated, info
-
-    def _resize(self, picture: Picture) -> Picture:
-        small: Picture = self._cv2.resize(picture, (self.size, self.size), interpolation=self._cv2.INTER_AREA)
-        return small[:, :, None]
-
-
-class ToChannelsFirst(AtariWrapper):
-    """(height, width, channels) becomes (channels, height, width), the order convolutions read."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        space = env.observation_space
-        assert isinstance(space, gymnasium.spaces.Box)
-        shape = channels_first(np.zeros(space.shape, np.uint8)).shape
-        self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
-
-    def reset(self, *, seed: int | None = None, options: Options = None) -> Reset:
-        obs, info = self.env.reset(seed=seed, options=options)
-        return channels_first(obs), info
-
-    def step(self, action: int) -> Step:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return channels_first(obs), float(reward), terminated, truncated, info
+        return self._resize(obs)[:, :, None], float(reward), terminated, truncated, info
 
 
 class ClipReward(AtariWrapper):
@@ -285,6 +259,56 @@ class FrameStack(AtariWrapper):
         return self._stack.copy()
 
 
+def make_resize(method: ResizeMethod, size: int) -> Resize:
+    """Needs only the package that does the work: OpenCV is not asked for by the others."""
+    if method == "pillow":
+        return _resize_by_pillow(size)
+    if method == "torch":
+        return _resize_by_torch(size)
+    return _resize_by_cv2(size, method)
+
+
+def _resize_by_cv2(size: int, method: ResizeMethod) -> Resize:
+    try:
+        import cv2
+    except ImportError:
+        raise missing_package(f"Resizing by env.resize={method}", "opencv-python-headless", "image") from None
+    cv2.setNumThreads(1)  # a pool of threads costs more than one small picture takes
+    ways = {"cv2_area": cv2.INTER_AREA, "cv2_linear": cv2.INTER_LINEAR, "cv2_nearest": cv2.INTER_NEAREST}
+    interpolation = ways[method]
+
+    def resize(picture: Picture) -> Picture:
+        small: Any = cv2.resize(picture, (size, size), interpolation=interpolation)
+        return small
+
+    return resize
+
+
+def _resize_by_pillow(size: int) -> Resize:
+    """A box counts a pixel wholly or not at all, where OpenCV's area weighs the pixels at its edge."""
+    from PIL import Image
+
+    def resize(picture: Picture) -> Picture:
+        small = Image.fromarray(picture).resize((size, size), Image.Resampling.BOX)
+        return np.array(small, np.uint8)  # a copy, as asarray would give memory that cannot be written to
+
+    return resize
+
+
+def _resize_by_torch(size: int) -> Resize:
+    """Areas of whole pixels that may overlap. The pooling of one channel is never shared between threads; the changes
+    of dtype would be (from 32,768 pixels on), so NumPy does them and torch's thread count stays the learner's."""
+    import torch
+
+    def resize(picture: Picture) -> Picture:
+        pixels = torch.from_numpy(picture.astype(np.float32))[None, None]
+        small = torch.nn.functional.interpolate(pixels, size=(size, size), mode="area")
+        rounded: Picture = np.rint(small[0, 0].numpy()).astype(np.uint8)
+        return rounded
+
+    return resize
+
+
 def action_index(env: gymnasium.Env[Any, Any], meaning: str) -> int | None:
     """The number of the action NOOP or FIRE; None where the game has no such action (it need not be 0 or 1)."""
     meanings: list[str] = env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
@@ -294,8 +318,3 @@ def action_index(env: gymnasium.Env[Any, Any], meaning: str) -> int | None:
 def is_life_lost(lives_before: int, lives: int, terminated: bool) -> bool:
     """Some games show 0 lives for a while before they end (Qbert): only a life after which play goes on counts."""
     return 0 < lives < lives_before and not terminated
-
-
-def channels_first(picture: Picture) -> Picture:
-    """A picture without a channel axis gets one."""
-    return picture[None] if picture.ndim == 2 else np.ascontiguousarray(np.moveaxis(picture, -1, 0))

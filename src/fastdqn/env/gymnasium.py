@@ -18,16 +18,17 @@ PRESETS = {"CartPole-v1": "cartpole", "CartPole-v0": "cartpole", "fastdqn/Catch-
 
 
 class ToChannelsFirst(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Pictures (height, width, channels) as (channels, height, width), the order convolutions read."""
+    """Pictures (height, width, channels) as (channels, height, width), the order convolutions read. It is a view: whoever
+    keeps the picture copies it."""
 
     def __init__(self, env: AnyEnv) -> None:
         super().__init__(env)
         box = env.observation_space
         assert isinstance(box, spaces.Box)
-        self.observation_space = spaces.Box(np.moveaxis(box.low, -1, 0), np.moveaxis(box.high, -1, 0), dtype=box.dtype.type)
+        self.observation_space = spaces.Box(channels_first(box.low), channels_first(box.high), dtype=box.dtype.type)
 
     def observation(self, observation: Any) -> Any:
-        return np.moveaxis(observation, -1, 0)
+        return channels_first(observation)
 
 
 def gymnasium_kind(env_id: str, settings: dict[str, Any], known_names: list[str]) -> EnvKind:
@@ -117,6 +118,11 @@ def is_channels_last(box: spaces.Space[Any]) -> bool:
     """(height, width, 1, 3 or 4) bytes are a picture whose channels come last."""
     shape = box.shape or ()
     return len(shape) == 3 and box.dtype == np.uint8 and shape[2] in (1, 3, 4) and min(shape[:2]) > 4
+
+
+def channels_first(picture: np.ndarray) -> np.ndarray:
+    """A picture without a channel axis gets one."""
+    return picture[None] if picture.ndim == 2 else np.moveaxis(picture, -1, 0)
 
 
 def stored_shape(box: spaces.Box) -> tuple[int, ...]:

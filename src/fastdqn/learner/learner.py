@@ -25,7 +25,7 @@ class Learner:
         timers: Timers,
     ) -> None:
         self.online, self.target, self.optimizer = online, target, optimizer
-        self._update, self._follow, self._draw = update, follow, draw
+        self.update, self._follow, self.draw = update, follow, draw  # public: a measurement may leave one of them out
         self._sample_time, self._learn_time = timers["sample"], timers["learn"]
         self.updates = 0
         self._sums: list[Tensor] = []  # [loss, q_mean] summed since the last read
@@ -34,12 +34,12 @@ class Learner:
     def train(self, updates: int) -> None:
         for _ in range(updates):
             with self._sample_time:
-                batch = self._draw()
+                batch = self.draw()
             with self._learn_time:
                 self.train_on(batch)
 
     def train_on(self, batch: Batch) -> None:
-        values = self._update(batch)
+        values = self.update(batch)
         self.updates += 1
         self._follow(self.updates)
         self._add(values)

@@ -25,10 +25,25 @@ class QNetwork(nn.Module):
         super().__init__()
         self.body = body
         self.scale = 1.0 / 255.0 if np.dtype(obs_dtype) == np.uint8 else 1.0
+        self.memory_format = torch.preserve_format
 
     def forward(self, state: Tensor) -> Tensor:
-        values: Tensor = self.body(state.to(torch.float32) * self.scale)
+        values: Tensor = self.body(state.to(torch.float32, memory_format=self.memory_format) * self.scale)
         return values
+
+    def keep_channels_last(self) -> "QNetwork":
+        """Weights and pictures with the channels of a pixel side by side (switch `channels_last`)."""
+        if any(isinstance(layer, nn.Conv2d) for layer in self.modules()):
+            self.memory_format = torch.channels_last
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's own types
+        return self
+
+    def relu_in_place(self) -> "QNetwork":
+        """ReLU overwrites its input (switch `inplace_relu`): no memory for its output."""
+        for layer in self.modules():
+            if isinstance(layer, nn.ReLU):
+                layer.inplace = True
+        return self
 
 
 def make_network(

@@ -1,4 +1,4 @@
-"""One update: loss, gradients, optimizer, target network. A plain function, wrapped at build time."""
+"""One update: loss, gradients, optimizer, target network. A plain function, put together at build time."""
 
 from collections.abc import Callable
 
@@ -6,33 +6,33 @@ import torch
 from torch import Tensor, nn
 
 from fastdqn.config import LearnerConfig
-from fastdqn.learner.loss import td_loss
+from fastdqn.learner.loss import Loss
 from fastdqn.transition import Batch
 
 Update = Callable[[Batch], tuple[Tensor, Tensor]]  # batch -> (loss, q_mean), detached scalars on the device
 FollowOnline = Callable[[int], None]  # called after update number u (1, 2, ...): moves the target network
 
 
-def make_optimizer(config: LearnerConfig, network: nn.Module) -> torch.optim.Optimizer:
-    if config.optimizer == "adam":
-        return torch.optim.Adam(network.parameters(), lr=config.lr, eps=config.optimizer_eps)
-    # Nature's RMSprop: centred, squared-gradient momentum 0.95
-    return torch.optim.RMSprop(network.parameters(), lr=config.lr, alpha=0.95, eps=config.optimizer_eps, centered=True)
-
-
-def make_update(online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, config: LearnerConfig) -> Update:
-    parameters = list(online.parameters())
+def make_update(
+    loss: Loss, optimizer: torch.optim.Optimizer, clip_grad_norm: float, *, grads_to_none: bool = False
+) -> Update:
+    """`grads_to_none`: gradients are dropped, and the backward pass writes new ones instead of adding to zeros."""
+    weights = weights_of(optimizer)
 
     def update(batch: Batch) -> tuple[Tensor, Tensor]:
-        loss, q_mean = td_loss(online, target, batch, double=config.double, error=config.loss)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        if config.clip_grad_norm > 0:
-            nn.utils.clip_grad_norm_(parameters, config.clip_grad_norm)
+        loss_value, q_mean = loss(batch)
+        optimizer.zero_grad(set_to_none=grads_to_none)
+        loss_value.backward()  # type: ignore[no-untyped-call]
+        if clip_grad_norm > 0:
+            nn.utils.clip_grad_norm_(weights, clip_grad_norm)
         optimizer.step()
-        return loss.detach(), q_mean
+        return loss_value.detach(), q_mean
 
     return update
+
+
+def weights_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
 def make_target_rule(online: nn.Module, target: nn.Module, config: LearnerConfig) -> FollowOnline:

@@ -144,7 +144,7 @@ class ShareLine:
         self._console = Console(stderr=True)
         self._began = self._last = time.monotonic()
 
-    def show(self, share: float) -> None:
+    def show(self, share: float, doing: str = "") -> None:
         now = time.monotonic()
         interval = 0.5 if self._console.is_terminal else PLAIN_SECONDS
         if now - self._last < interval:
@@ -152,11 +152,20 @@ class ShareLine:
         self._last = now
         left = f", {clock((now - self._began) * (1 - share) / share)} left" if share else ""
         end = "\r" if self._console.is_terminal else "\n"
-        self._console.print(f"{self._what}: {share:.0%}{left}   ", end=end, highlight=False)
+        doing = f", {doing}" if doing else ""
+        line = f"{self._what}: {share:.0%}{left}{doing}"
+        self._console.print(
+            line[: self._console.width - 1].ljust(min(79, self._console.width - 1)), end=end, highlight=False
+        )
+
+    def say(self, line: str) -> None:
+        """A line that stays, above the changing one."""
+        self.close()
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         if self._console.is_terminal:
-            self._console.print(" " * 60, end="\r")
+            self._console.print(" " * (self._console.width - 1), end="\r")
 
 
 def panel(snapshot: Snapshot) -> Panel:

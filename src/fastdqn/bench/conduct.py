@@ -1,0 +1,122 @@
+"""Conducts a measurement: every variant once a round, the order turned around each time, one process after the other."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fastdqn.bench.children import WORKER, Answer, Children, Task
+from fastdqn.errors import UserError
+from fastdqn.run.view import ShareLine
+
+OVERHEAD_SECONDS = 6.0  # of a measuring process beside the timed stretch: imports, building, filling, warming up
+DISTURBING_PERCENT = 25.0  # of one core, used by other programs during a measurement
+FIRST_GUESS_SECONDS = 60.0  # what one training run takes, until one is done
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How long, how often, how many."""
+
+    seconds: float = 10.0  # of one timed stretch
+    repeats: int = 3
+    seeds: int = 0  # runs that are trained to judge learning; 0: learning is not measured
+    timed: bool = True  # False: only learning is measured
+    jobs: int = 1  # trained at the same time; more than one, and their minutes mean nothing
+    target: float | None = None
+    steps: int | None = None  # budget of a trained run; None: the preset's
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0:
+            raise UserError(f"--seconds must be more than 0, not {self.seconds:g}.")
+        if self.repeats < 1:
+            raise UserError(f"--repeats must be 1 or more, not {self.repeats}.")
+        if self.seeds < 0 or self.jobs < 1:
+            raise UserError("--seeds and --jobs must be 1 or more.")
+        if self.steps is not None and self.steps < 1:
+            raise UserError(f"--steps must be 1 or more, not {self.steps}.")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing that is timed: its name in the table and the task for its process."""
+
+    name: str
+    task: Task
+    module: str = WORKER
+
+
+class Conductor:
+    """Asks the children and shows how far it is. `timed_seconds` is how long the timing takes; how long a run takes to
+    train is known after the first of the `trained_runs`."""
+
+    def __init__(self, what: str, timed_seconds: float, trained_runs: int = 0) -> None:
+        self.children = Children()
+        self._line = ShareLine(what)
+        self._timed, self._runs = timed_seconds, trained_runs
+        self._done = 0.0
+        self._run_seconds = FIRST_GUESS_SECONDS
+
+    def rounds(
+        self,
+        variants: Sequence[Variant],
+        repeats: int,
+        seconds: float,
+        after_each: Callable[[dict[str, list[Answer]]], None],
+    ) -> dict[str, list[Answer]]:
+        """Variant -> its answers, one a round. `after_each` sees all answers so far after every measurement."""
+        answers: dict[str, list[Answer]] = {}
+        after_each(answers)
+        for number in range(repeats):
+            for variant in variants if number % 2 == 0 else list(variants)[::-1]:
+                answer = self.ask(variant.task, f"{variant.name} ({number + 1} of {repeats})", seconds, variant.module)
+                answers.setdefault(variant.name, []).append(answer)
+                self._line.say(f"  {variant.name}: {answer['steps_per_second']:,.0f} steps/s{_disturbed(answer)}")
+                after_each(answers)
+        return answers
+
+    def ask(self, task: Task, doing: str, seconds: float, module: str = WORKER) -> Answer:
+        """One measurement that should take about `seconds` and its overhead."""
+        began, weight = time.monotonic(), seconds_for(seconds)
+
+        def show() -> None:
+            self._show(min(0.95, (time.monotonic() - began) / weight) * weight, doing)
+
+        answer = self.children.ask(task, module, show)
+        self._done += weight
+        return answer
+
+    def train_all(self, tasks: Sequence[Task], jobs: int, on_answer: Callable[[int, Answer], None]) -> None:
+        """Trains all of them, `jobs` at a time."""
+        finished, began = 0, time.monotonic()
+
+        def note(number: int, answer: Answer) -> None:
+            nonlocal finished
+            finished += 1
+            self._run_seconds = (time.monotonic() - began) / finished
+            on_answer(number, answer)
+
+        def show() -> None:
+            self._show(finished * self._run_seconds, f"{finished} of {len(tasks)} runs trained")
+
+        self.children.ask_all(tasks, jobs, note, show)
+
+    def _show(self, more_done: float, doing: str) -> None:
+        expected = self._timed + self._runs * self._run_seconds
+        self._line.show(min(0.99, (self._done + more_done) / expected), doing)
+
+    def say(self, line: str) -> None:
+        self._line.say(line)
+
+    def close(self) -> None:
+        self.children.close()
+        self._line.close()
+
+
+def _disturbed(answer: Answer) -> str:
+    others = answer.get("others_cpu_percent") or 0.0
+    return f"  (other programs used {others:.0f} % of a core meanwhile)" if others > DISTURBING_PERCENT else ""
+
+
+def seconds_for(stretch: float) -> float:
+    """What a measuring process takes for a timed stretch."""
+    return stretch + OVERHEAD_SECONDS

@@ -1,0 +1,107 @@
+"""Trains variants over several seeds and judges whether they learn as well as the first of them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastdqn.bench.conduct import Conductor, Measuring
+from fastdqn.bench.learning import default_target
+from fastdqn.bench.verdict import learning_verdict, median_time, time_to_target
+from fastdqn.bench.work import Work
+from fastdqn.env.cores import usable_cores
+from fastdqn.errors import UserError
+
+EVALUATIONS = 20  # on the way of one run
+EVALUATION_GAMES = 30  # what a target is judged by
+TrainedJson = dict[str, Any]  # Trained.as_json()
+NOT_MEASURED: dict[str, Any] = {
+    "learning_verdict": "not measured",
+    "learning": None,
+    "minutes_to_target": None,
+    "minutes_change": None,
+}
+
+
+class Judge:
+    """Knows the target and the budget, keeps what was trained, and turns it into columns."""
+
+    def __init__(self, work: Work, measuring: Measuring) -> None:
+        self.work, self.measuring = work, measuring
+        self.budget = measuring.steps or work.job.config.limits.steps or 100_000
+        target = default_target(work.job) if measuring.target is None else measuring.target
+        if target is None and measuring.seeds:
+            raise UserError(f"No score is known at which {work.env} counts as solved: give it with --target.")
+        self.target = target if target is not None else 0.0
+        self.trained: dict[str, list[TrainedJson]] = {}
+
+    def train(self, conductor: Conductor, variants: Mapping[str, Mapping[str, Any]], on_run: Callable[[], None]) -> None:
+        """Every variant with every seed, seed by seed: if it is stopped, all variants have the seeds before."""
+        runs = [(name, seed) for seed in range(self.measuring.seeds) for name in variants]
+        tasks = [self.work.task({**variants[name], **self.settings(seed)}, task="learn") for name, seed in runs]
+
+        def note(number: int, answer: dict[str, Any]) -> None:
+            name, seed = runs[number]
+            self.trained.setdefault(name, []).append(answer)
+            last = answer["points"][-1]
+            conductor.say(f"  {name}, seed {seed}: score {last['score']:.4g} after {last['step']:,} steps")
+            on_run()
+
+        conductor.train_all(tasks, self.measuring.jobs, note)
+
+    def settings(self, seed: int) -> dict[str, Any]:
+        """Trained to the target or the budget, evaluated on the way as the target is defined."""
+        every = max(1, self.budget // EVALUATIONS)
+        jobs = self.measuring.jobs
+        return ({"learner.threads": max(1, usable_cores() // jobs)} if jobs > 1 else {}) | {
+            "seed": seed,
+            "limits.steps": self.budget,
+            "limits.target": self.target,
+            "evaluator.every_steps": every,
+            "evaluator.episodes": EVALUATION_GAMES,
+            "evaluator.lanes": min(10, EVALUATION_GAMES),
+        }
+
+    def columns(self, name: str, reference: str) -> dict[str, Any]:
+        runs, old = self.trained.get(name, []), self.trained.get(reference, [])
+        if not runs or not old:
+            return dict(NOT_MEASURED)
+        verdict = learning_verdict(_curves(runs), _curves(old), self.target, old[0]["random_score"], self.budget)
+        minutes, old_minutes = self.minutes(name), self.minutes(reference)
+        return {
+            "learning_verdict": "reference" if name == reference else verdict.verdict,
+            "learning": {
+                **vars(verdict),
+                "target": self.target,
+                "random_score": old[0]["random_score"],
+                "budget_steps": self.budget,
+                "reached": sum(self._time(run) is not None for run in runs),
+                "updates": min(run["updates"] for run in runs),
+            },
+            "minutes_to_target": minutes,
+            "minutes_change": minutes / old_minutes if minutes and old_minutes else None,
+        }
+
+    def minutes(self, name: str) -> float | None:
+        """The median over seeds, evaluations left out; None where most seeds did not get there, or where runs shared the
+        machine."""
+        if self.measuring.jobs > 1:
+            return None
+        seconds = median_time([self._time(run) for run in self.trained.get(name, [])])
+        return None if seconds is None else seconds / 60
+
+    def curves(self) -> list[dict[str, Any]]:
+        """Every evaluation as a line of metrics.jsonl."""
+        return [
+            {"rung": name, "seed": run["seed"], **point}
+            for name, runs in self.trained.items()
+            for run in runs
+            for point in run["points"]
+        ]
+
+    def _time(self, run: TrainedJson) -> float | None:
+        points = [(point["step"], point["seconds"], point["score"]) for point in run["points"]]
+        reached = time_to_target(points, self.target)
+        return None if reached is None else reached[1]
+
+
+def _curves(runs: list[TrainedJson]) -> list[list[tuple[int, float]]]:
+    return [[(point["step"], point["score"]) for point in run["points"]] for run in runs]

@@ -1,0 +1,63 @@
+"""Finished runs as a record: `fastdqn bench keep RUN RUN --name cartpole-8-seeds`. Copies numbers, trains nothing."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from fastdqn.bench.identity import Subject, subject_of_run
+from fastdqn.bench.record import Keeper
+from fastdqn.errors import UserError
+from fastdqn.run import folder as folders
+from fastdqn.run.folder import RunFolder
+
+
+def run_row(run: RunFolder) -> dict[str, Any]:
+    """The run's last evaluation, its steps and its speed while it learned (the warm-up does not count)."""
+    rows, scores = run.metrics(), run.scores()
+    if not rows or not scores:
+        raise UserError(f"{run.path} has no metrics or no evaluation yet, so there is nothing to keep.")
+    full = max(row["samples_per_step"] for row in rows)
+    learning = [row for row in rows if row["samples_per_step"] > 0.9 * full] or rows
+    last = scores[-1]
+    return {
+        "run": run.path.name,
+        "seed": run.config().seed,
+        "steps": last["step"],
+        "updates": last["update"],
+        "minutes": rows[-1]["seconds"] / 60,
+        "mean": last["mean"],
+        "median": last["median"],
+        "interval": last["interval"],
+        "episodes": last["episodes"],
+        "epsilon": last["epsilon"],
+        "steps_per_second": statistics.median(row["steps_per_second"] for row in learning),
+        "samples_per_step": statistics.median(row["samples_per_step"] for row in learning),
+    }
+
+
+def curve_points(run: RunFolder) -> list[dict[str, Any]]:
+    """The score while exploring, line by line of the run's own log."""
+    name, seed = run.path.name, run.config().seed
+    return [
+        {"rung": name, "seed": seed, "step": row["step"], "seconds": row["seconds"], "score": row["score_mean"]}
+        for row in run.metrics()
+        if row["score_mean"] is not None
+    ]
+
+
+def keep_runs(runs: Sequence[RunFolder], keeper: Keeper) -> None:
+    keeper.record["rows"] = [run_row(run) for run in runs]
+    keeper.curves = [point for run in runs for point in curve_points(run)]
+    keeper.finish()
+
+
+def find_runs(names: Sequence[str]) -> tuple[list[RunFolder], Subject]:
+    """The runs, and what they are about: all of one environment, so that they can stand in one table."""
+    if not names:
+        raise UserError("Which runs are to be kept? For example: fastdqn bench keep runs/first --name snake-first")
+    runs = [folders.find(name) for name in names]
+    envs = {run.config().env_id for run in runs}
+    if len(envs) > 1:
+        raise UserError(f"These runs are of different environments ({', '.join(sorted(envs))}): keep them one by one.")
+    scores = runs[0].scores()
+    return runs, subject_of_run(runs[0], scores[-1]["protocol"] if scores else "")

@@ -1,0 +1,115 @@
+"""Does it still learn? One training run with evaluations on the way, and what comes out of several of them."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+from fastdqn import seeding
+from fastdqn.bench.measure import Change
+from fastdqn.build import build, build_evaluator
+from fastdqn.evaluator import Score
+from fastdqn.prepare import Job, with_threads
+from fastdqn.runner.inline import InlineRunner
+from fastdqn.runner.ports import Stop
+
+# The score that counts as solved, where Gymnasium does not say it itself (its reward_threshold); by a part of the name
+TARGETS = {"fastdqn/catch": 0.9, "pong": 18.0, "breakout": 30.0}
+SNAKE_FOOD_PER_CELL = 0.1  # 10x10: 10; 6x6: 3.6; random play eats about 0.2
+
+
+@dataclass(frozen=True)
+class Point:
+    """One evaluation on the way."""
+
+    step: int
+    seconds: float  # since the first environment step, evaluations left out
+    eval_seconds: float  # spent on evaluations, this one included
+    score: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One seed's run. Clocks start at the first environment step; `start_seconds` is from the start of the process."""
+
+    seed: int
+    points: list[Point]
+    random_score: float
+    steps: int
+    updates: int
+    samples_per_step: float
+    reason: str
+    start_seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def curve(self) -> list[tuple[int, float]]:
+        return [(point.step, point.score) for point in self.points]
+
+
+def train_and_evaluate(job: Job, change: Change | None = None) -> Trained:
+    """Trains to the limits of the job's config, evaluating on the way and at the end; writes nothing."""
+    job = with_threads(job)
+    torch.set_num_threads(job.threads)
+    parts = build(job.config, job.kind, job.device, job.own_network)
+    points: list[Point] = []
+
+    def note(score: Score) -> None:
+        evaluated = parts.meter.eval_seconds
+        points.append(Point(score.step, parts.meter.seconds - evaluated, evaluated, score.mean))
+
+    runner = InlineRunner(parts, Stop(), lambda row: None, note)
+    try:
+        if change is not None:
+            change(parts)
+        random_score = score_of_random_play(job)
+        start_seconds = time.time() - psutil.Process().create_time()
+        reason = runner.run()
+        if not points or points[-1].step < parts.actor.steps:
+            runner.evaluate()
+    finally:
+        runner.close()
+    steps, updates = parts.actor.steps, parts.learner.updates
+    return Trained(
+        seed=job.config.seed,
+        points=points,
+        random_score=random_score,
+        steps=steps,
+        updates=updates,
+        samples_per_step=updates * job.config.learner.batch_size / max(1, steps),
+        reason=reason,
+        start_seconds=start_seconds,
+    )
+
+
+def score_of_random_play(job: Job, episodes: int = 50) -> float:
+    config = job.config.model_copy(update={"evaluator": job.config.evaluator.model_copy(update={"epsilon": 1.0})})
+    lanes = min(10, episodes)
+    evaluator = build_evaluator(config, job.kind, lambda states: np.zeros(len(states), np.int64), lanes, job.switches)
+    try:
+        score = evaluator.evaluate(episodes, seeding.lane_seeds(0, "random play", lanes), 0, 0)
+    finally:
+        evaluator.env.close()
+    assert score is not None  # only a stop makes it None
+    return score.mean
+
+
+def default_target(job: Job) -> float | None:
+    """The score that counts as solved in this environment, if there is a known one."""
+    import gymnasium
+
+    env_id = job.kind.spec.env_id
+    if "dim" in job.kind.settings:
+        return SNAKE_FOOD_PER_CELL * int(job.kind.settings["dim"]) ** 2
+    for name, target in TARGETS.items():
+        if name in env_id.lower():
+            return target
+    try:
+        threshold = gymnasium.spec(env_id).reward_threshold
+    except gymnasium.error.Error:
+        return None
+    return None if threshold is None else float(threshold)

@@ -1,0 +1,111 @@
+"""What is timed: a whole run in small, the environment alone, the arithmetic alone. Called in a process of its own."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fastdqn.bench.clock import Clock, Speed
+from fastdqn.build import build_env, build_network, stack_of
+from fastdqn.learner.flops import forward_flops, step_flops
+from fastdqn.metrics import SECTIONS
+from fastdqn.prepare import Job, with_threads
+from fastdqn.run.probe import Probe
+from fastdqn.runner.ceiling import env_alone
+from fastdqn.runner.ports import Parts
+
+Change = Callable[[Parts], None]  # something done to the parts before they are timed: a part left out, a fault planted
+
+
+def measure(job: Job, seconds: float, change: Change | None = None) -> Speed:
+    """Warms up, then plays and learns for `seconds` by the clock."""
+    job = with_threads(job)
+    torch.set_num_threads(job.threads)
+    clock = Clock(job.device, job.threads, job.config.learner.batch_size)
+    probe = Probe(job.config, job.kind, job.device, job.own_network)
+    try:
+        if change is not None:
+            change(probe.parts)
+        actor, learner = probe.parts.actor, probe.parts.learner
+        clock.first_step()
+        probe.warm_up()
+        clock.start(actor.steps, learner.updates)
+        while clock.tick(actor.steps, learner.updates) < seconds:
+            probe.runner.round()
+        probe.runner.log()
+        details = {
+            "lanes": probe.parts.env.num_lanes,
+            "rows_filled": probe.parts.config.replay.warmup_steps,
+            "capacity": probe.parts.config.replay.capacity,
+            "notes": probe.parts.notes,
+        }
+        return clock.speed(split=split_of(probe.rows[-1]), switches=sorted(probe.parts.switches), details=details)
+    finally:
+        probe.close()
+
+
+def split_of(row: dict[str, Any]) -> dict[str, float]:
+    """Section -> share of the time, from a line of metrics."""
+    seconds = {name: float(row[f"{name}_seconds"]) for name in (*SECTIONS, "other")}
+    total = sum(seconds.values()) or 1.0
+    return {name: round(value / total, 4) for name, value in seconds.items()}
+
+
+def measure_env(job: Job, lanes: int, seconds: float) -> dict[str, Any]:
+    """Steps per second of the environment alone, with the job's switches and groups."""
+    torch.set_num_threads(1)
+    env = build_env(job.kind, lanes, min(job.config.actor.groups, lanes), job.switches)
+    try:
+        pieces = [env_alone(env, job.config.seed, seconds / 4) for _ in range(4)]
+    finally:
+        env.close()
+    return {"lanes": lanes, "steps_per_second": sum(pieces) / len(pieces), "windows": pieces}
+
+
+def measure_ceiling(job: Job, seconds: float) -> dict[str, Any]:
+    """What no run of this job can beat here: its arithmetic at the speed of one large matrix product, in the precision
+    it uses and on all cores, and the environment alone."""
+    job = with_threads(job)
+    short = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    dtype = next((kind for name, kind in short.items() if name in job.switches), torch.float32)
+    shape = job.kind.spec.state_shape(stack_of(job.config, job.kind))
+    forward = forward_flops(lambda: build_network(job.config, job.kind, job.own_network), shape)
+    per_step = step_flops(job.config, forward)
+    peak = matrix_flops_per_second(job.device, dtype, seconds / 2)
+    alone = measure_env(job, job.config.actor.lanes, seconds / 2)["steps_per_second"]
+    return {
+        "steps_per_second": 1.0 / (per_step / peak + 1.0 / alone),
+        "env_alone": alone,
+        "flops_per_step": per_step,
+        "gflops_per_second": peak / 1e9,
+        "precision": str(dtype).removeprefix("torch."),
+        "words": f"{per_step / 1e6:.1f} MFLOP a step at the {peak / 1e9:,.0f} GFLOP/s of a large matrix product "
+        f"({str(dtype).removeprefix('torch.')}, {job.device}), and the environment alone at {alone:,.0f} steps/s",
+    }
+
+
+def matrix_flops_per_second(device: str, dtype: torch.dtype, seconds: float, side: int = 1024) -> float:
+    """The fastest of several products of two square matrices, with torch's own number of threads."""
+    side = 8 * side if device.startswith("cuda") else side
+    a, b = (torch.rand(side, side, device=device).to(dtype) for _ in range(2))
+    before = torch.get_num_threads()
+    torch.set_num_threads(torch.get_num_threads() if device.startswith("cuda") else _cores())
+    best, began = 0.0, time.perf_counter()
+    try:
+        while time.perf_counter() - began < seconds:
+            started = time.perf_counter()
+            for _ in range(4):
+                a @ b
+            if device.startswith("cuda"):
+                torch.cuda.synchronize(device)
+            best = max(best, 4 * 2 * side**3 / (time.perf_counter() - started))
+    finally:
+        torch.set_num_threads(before)
+    return best
+
+
+def _cores() -> int:
+    from fastdqn.env.cores import usable_cores
+
+    return usable_cores()

@@ -1,0 +1,133 @@
+"""Ours beside others: the same environment, network, batch, samples per step and buffer, in alternating order.
+
+Plain one-step DQN, because that is what all sides have. The peer gets the best number of environments and threads that a
+short search finds on this machine.
+"""
+
+from typing import Any
+
+from fastdqn.bench.conduct import Conductor, Measuring, Variant, seconds_for
+from fastdqn.bench.ladder import TEXTBOOK, rungs
+from fastdqn.bench.record import Keeper
+from fastdqn.bench.rows import speed_columns, windows_of
+from fastdqn.bench.verdict import ratio_interval
+from fastdqn.bench.work import Work
+from fastdqn.env.cores import usable_cores
+from fastdqn.errors import UserError, missing_package
+from fastdqn.learner.network import choose_kind
+
+SB3, PLAIN = "stable-baselines3 DQN", "plain script of the books"
+OURS = "fastdqn default"
+SHORT_NUMBERS = ("bf16", "fp16", "tf32")
+SEARCH_SECONDS = 3.0
+# What every side is asked to do; the network follows the kind of observation
+COMMON: dict[str, Any] = {
+    "replay.n_step": 1,
+    "learner.double": False,
+    "learner.optimizer": "adam",
+    "learner.lr": 1e-4,
+    "learner.target": "hard",
+    "learner.target_every": 1000,
+    "learner.steps_per_update": 4,
+}
+PICTURES = {"learner.batch_size": 32, "network.kind": "nature", "replay.capacity": 10_000, "replay.warmup_steps": 2_000}
+VECTORS = {
+    "learner.batch_size": 64,
+    "network.kind": "mlp",
+    "network.hidden": [256, 256],
+    "network.channels": None,
+    "replay.capacity": 50_000,
+    "replay.warmup_steps": 1_000,
+}
+
+
+def peer_settings(state_shape: tuple[int, ...]) -> dict[str, Any]:
+    return COMMON | (PICTURES if choose_kind("auto", state_shape) == "nature" else VECTORS)
+
+
+def our_variants(work: Work, seconds: float) -> list[Variant]:
+    """The textbook rung, the default in float32 where that differs, and the default."""
+    by_name = {rung.name: rung for rung in rungs(work.job) if rung.part == "ladder"}
+    short = sorted(set(SHORT_NUMBERS) & work.job.switches)
+    wanted = [("fastdqn textbook", by_name[TEXTBOOK].settings())]
+    if short:
+        wanted.append(("fastdqn default in fp32", {"switches.off": short, "switches.prefer": _without(work, short)}))
+    wanted.append((OURS, {}))
+    return [Variant(name, work.task(settings, task="speed", seconds=seconds)) for name, settings in wanted]
+
+
+def _without(work: Work, short: list[str]) -> list[str]:
+    return [name for name in work.job.config.switches.prefer if name not in short]
+
+
+def check_peers_installed() -> None:
+    try:
+        import stable_baselines3  # noqa: F401
+    except ImportError:
+        raise missing_package("fastdqn bench peers", "stable-baselines3", "peers") from None
+
+
+def sb3_choices(work: Work) -> list[dict[str, Any]]:
+    """Numbers of environments and threads that are tried for the peer."""
+    pictures = choose_kind("auto", work.job.kind.spec.obs_shape) == "nature"
+    threads = sorted({1, usable_cores()})
+    choices = [{"envs": envs, "workers": "dummy", "threads": count} for envs in (1, 4, 8) for count in threads]
+    return choices + [{"envs": 8, "workers": "subproc", "threads": count} for count in threads if pictures]
+
+
+def run_peers(work: Work, measuring: Measuring, keeper: Keeper) -> None:
+    check_peers_installed()
+    choices = sb3_choices(work)
+    ours = our_variants(work, measuring.seconds)
+    each = seconds_for(measuring.seconds)
+    conductor = Conductor("peers", len(choices) * seconds_for(SEARCH_SECONDS) + (len(ours) + 2) * each * measuring.repeats)
+    try:
+        best = _search(conductor, work, choices, keeper)
+        variants = [
+            Variant(PLAIN, work.task({}, seconds=measuring.seconds), "fastdqn.bench.plain_script"),
+            Variant(SB3, work.task({}, seconds=measuring.seconds, **best), "fastdqn.bench.peer_sb3"),
+            *ours,
+        ]
+
+        def after_each(answers: dict[str, list[dict[str, Any]]]) -> None:
+            keeper.record["rows"] = [_row(name, answers) for name in (v.name for v in variants) if name in answers]
+            keeper.save()
+
+        conductor.rounds(variants, measuring.repeats, measuring.seconds, after_each)
+        keeper.finish()
+    finally:
+        conductor.close()
+
+
+def _search(conductor: Conductor, work: Work, choices: list[dict[str, Any]], keeper: Keeper) -> dict[str, Any]:
+    """The peer's fastest choice; all of them are kept in the record."""
+    tried = []
+    for choice in choices:
+        name = "{envs} envs ({workers}), {threads} threads".format(**choice)
+        task = work.task({}, seconds=SEARCH_SECONDS, **choice)
+        try:
+            answer = conductor.ask(task, f"{SB3}: {name}", SEARCH_SECONDS, "fastdqn.bench.peer_sb3")
+        except UserError as fault:  # a combination that cannot keep the samples per step is no choice
+            conductor.say(f"  {SB3}, {name}: {fault}")
+            continue
+        conductor.say(f"  {SB3}, {name}: {answer['steps_per_second']:,.0f} steps/s")
+        tried.append(choice | {"steps_per_second": answer["steps_per_second"]})
+    if not tried:
+        raise UserError(f"{SB3} could not be run on {work.env}.")
+    keeper.record["search"] = tried
+    best = max(tried, key=lambda choice: choice["steps_per_second"])
+    return {name: best[name] for name in ("envs", "workers", "threads")}
+
+
+def _row(name: str, answers: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    own, peer = answers[name], answers.get(SB3)
+    row: dict[str, Any] = {"name": name, "ratio": None, "ratio_interval": None, "precision": _precision(own[-1])}
+    row |= speed_columns(own, peer if name != SB3 else None)
+    if peer and name != SB3:
+        ratio = ratio_interval(windows_of(own), windows_of(peer))
+        row |= {"ratio": ratio.value, "ratio_interval": [ratio.low, ratio.high]}
+    return row | {"switches": own[-1]["switches"], "details": own[-1]["details"], "speeds": own}
+
+
+def _precision(speed: dict[str, Any]) -> str:
+    return next((name for name in SHORT_NUMBERS if name in speed["switches"]), "fp32")

@@ -1,0 +1,52 @@
+"""From the repeats of a measurement to one row of a table."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastdqn.bench.verdict import ratio_interval, speed_verdict
+
+COLUMNS = (
+    "updates_per_second",
+    "samples_per_step",
+    "cpu_percent",
+    "others_cpu_percent",
+    "gpu_percent",
+    "rss_mb",
+    "gpu_memory_mb",
+)
+SpeedJson = dict[str, Any]  # Speed.as_json()
+
+
+def speed_columns(speeds: Sequence[SpeedJson], against: Sequence[SpeedJson] | None = None) -> dict[str, Any]:
+    """Medians over the repeats, the range of the pieces, and the change against another measurement of the same rounds."""
+    row: dict[str, Any] = {
+        "steps_per_second": statistics.median(speed["steps_per_second"] for speed in speeds),
+        "interval": range_of(speeds),
+        "change": None,
+        "change_interval": None,
+        "speed_verdict": "not measured",
+    }
+    for name in COLUMNS:
+        known = [speed[name] for speed in speeds if speed[name] is not None]
+        row[name] = statistics.median(known) if known else None
+    row["threads"] = speeds[-1]["threads"]
+    row["split"] = {name: statistics.median(speed["split"][name] for speed in speeds) for name in speeds[0].get("split", {})}
+    if against:
+        ratio = ratio_interval(windows_of(speeds), windows_of(against))
+        row["change"], row["change_interval"] = ratio.value, [ratio.low, ratio.high]
+        row["speed_verdict"] = speed_verdict(ratio)
+    return row
+
+
+def windows_of(speeds: Sequence[SpeedJson]) -> list[list[float]]:
+    return [speed["windows"] for speed in speeds]
+
+
+def range_of(speeds: Sequence[SpeedJson]) -> list[float]:
+    """The middle 80 % of all pieces of all repeats: how much the speed wavers, not how well its mean is known."""
+    pieces = np.concatenate([np.asarray(speed["windows"], np.float64) for speed in speeds])
+    low, high = np.quantile(pieces, [0.1, 0.9])
+    return [float(low), float(high)]

@@ -1,0 +1,99 @@
+"""A sweep: one setting (or several moved together) against speed and learning. The first value is the reference."""
+
+from typing import Any
+
+import yaml
+
+from fastdqn.bench.conduct import Conductor, Measuring, Variant, seconds_for
+from fastdqn.bench.judge import Judge
+from fastdqn.bench.record import Keeper
+from fastdqn.bench.rows import speed_columns
+from fastdqn.bench.work import Work
+from fastdqn.config import parse_number
+from fastdqn.errors import UserError
+from fastdqn.prepare import prepare
+
+
+def parse_sweep(texts: list[str]) -> list[dict[str, Any]]:
+    """['a=1,2', 'b=8,16'] -> [{'a': 1, 'b': 8}, {'a': 2, 'b': 16}]: several settings move together, like a zip."""
+    columns = dict(_parse_one(text) for text in texts)
+    lengths = {len(values) for values in columns.values()}
+    if len(lengths) != 1:
+        raise UserError("Settings that are swept together need the same number of values each.")
+    if lengths == {1}:
+        raise UserError("A sweep needs at least two values, for example learner.batch_size=32,64,128.")
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _parse_one(text: str) -> tuple[str, list[Any]]:
+    key, equals, values = text.partition("=")
+    if not equals or not key.strip() or not values.strip():
+        raise UserError(f"'{text}' is no sweep. Write it as key=v1,v2,..., for example learner.batch_size=32,64,128.")
+    try:
+        parsed = yaml.safe_load(f"[{values}]")  # so that a value may be a list itself: network.hidden=[64],[256,256]
+    except yaml.YAMLError:
+        raise UserError(f"The values of '{text}' cannot be read.") from None
+    return key.strip(), [parse_number(value) for value in parsed]
+
+
+def name_of(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{key.rsplit('.', 1)[-1]}={_text(value)}" for key, value in settings.items())
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
+
+
+def _speeds(own: list[dict[str, Any]] | None, against: list[dict[str, Any]] | None) -> dict[str, Any]:
+    if not own:
+        return {"speed_verdict": "not measured"}
+    return speed_columns(own, against) | {"switches": own[-1]["switches"], "speeds": own}
+
+
+def run_sweep(work: Work, points: list[dict[str, Any]], measuring: Measuring, keeper: Keeper) -> None:
+    for point in points:  # all of them are checked before the first is measured
+        prepare(work.env, work.preset, {**work.settings, **point}, work.imports)
+    named = {name_of(point): point for point in points}
+    reference = next(iter(named))
+    variants = [
+        Variant(name, work.task(point, task="speed", seconds=measuring.seconds))
+        for name, point in named.items()
+        if measuring.timed
+    ]
+    judge = Judge(work, measuring)
+    speeds: dict[str, list[dict[str, Any]]] = {}
+
+    def refresh() -> None:
+        keeper.record["rows"] = [
+            {"value": name, "rung": name, "settings": point}
+            | _speeds(speeds.get(name), speeds.get(reference) if name != reference else None)
+            | judge.columns(name, reference)
+            for name, point in named.items()
+            if name in speeds or name in judge.trained
+        ]
+        keeper.curves = judge.curves()
+        keeper.save()
+
+    def after_each(answers: dict[str, list[dict[str, Any]]]) -> None:
+        speeds.update(answers)
+        refresh()
+
+    work_seconds = seconds_for(measuring.seconds) * len(variants) * measuring.repeats
+    conductor = Conductor("sweep", work_seconds, trained_runs=len(named) * measuring.seeds)
+    try:
+        conductor.rounds(variants, measuring.repeats, measuring.seconds, after_each)
+        if measuring.seeds:
+            judge.train(conductor, named, refresh)
+        rates = {_samples_per_step(work, point) for point in points}
+        if len(rates) > 1:
+            keeper.record["notes"].append(
+                "The rows differ in samples per step: their speeds are not speed-ups of the same work, and each has its own "
+                "verdict on learning."
+            )
+        keeper.finish()
+    finally:
+        conductor.close()
+
+
+def _samples_per_step(work: Work, point: dict[str, Any]) -> float:
+    return prepare(work.env, work.preset, {**work.settings, **point}, work.imports).config.samples_per_step

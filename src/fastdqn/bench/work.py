@@ -1,0 +1,31 @@
+"""The work that is measured: an environment with its settings, and the tasks made from it for measuring processes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastdqn.bench.children import Task
+from fastdqn.prepare import Job, prepare
+
+
+@dataclass(frozen=True)
+class Work:
+    env: str
+    preset: str | None
+    settings: dict[str, Any]
+    imports: tuple[str, ...]
+    job: Job  # as it would be trained without a measurement
+
+    def task(self, settings: Mapping[str, Any], **more: Any) -> Task:
+        return {
+            "env": self.env,
+            "preset": self.preset,
+            "settings": {**self.settings, **settings},
+            "imports": list(self.imports),
+            **more,
+        }
+
+
+def make_work(env: str, preset: str | None, settings: Mapping[str, Any], imports: Sequence[str] = ()) -> Work:
+    """Checked at once: a wrong setting is refused before anything is measured."""
+    return Work(env, preset, dict(settings), tuple(imports), prepare(env, preset, settings, imports))

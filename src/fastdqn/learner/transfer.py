@@ -1,0 +1,59 @@
+"""From a batch in memory to a batch on the learner's device: the plain way, and from pinned memory without waiting
+(switch `pinned_copies`)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fastdqn.transition import Batch
+
+Transfer = Callable[[Batch], Batch]
+
+
+def plain_transfer(device: str) -> Transfer:
+    """Arrays become tensors without a copy on the CPU; `index` stays behind, the update does not need it."""
+
+    def transfer(batch: Batch) -> Batch:
+        return _each(batch, lambda tensor: tensor.to(device))
+
+    return transfer
+
+
+def pinned_transfer(device: str) -> Transfer:
+    """Each field is copied into a pinned buffer, from which the GPU reads by itself while Python goes on. Two sets of
+    buffers take turns, and a set is written again only after the copy out of it has been made."""
+    sets: list[dict[str, Tensor]] = [{}, {}]
+    copied: list[Any] = [torch.cuda.Event() for _ in sets]  # type: ignore[no-untyped-call]
+    turn = 0
+
+    def transfer(batch: Batch) -> Batch:
+        nonlocal turn
+        turn = 1 - turn
+        buffers, done = sets[turn], copied[turn]
+        done.synchronize()  # an event that was never recorded is done
+        names = iter(name for name in Batch._fields if name != "index")
+
+        def move(tensor: Tensor) -> Tensor:
+            name = next(names)
+            if name not in buffers or buffers[name].shape != tensor.shape:
+                buffers[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            buffers[name].copy_(tensor)
+            return buffers[name].to(device, non_blocking=True)
+
+        moved = _each(batch, move)
+        done.record()
+        return moved
+
+    return transfer
+
+
+def _each(batch: Batch, move: Callable[[Tensor], Tensor]) -> Batch:
+    fields: dict[str, Any] = {
+        name: move(torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
+        for name, value in batch._asdict().items()
+        if name != "index"
+    }
+    return Batch(**fields, index=batch.index)

@@ -1,0 +1,153 @@
+"""A run in small, to be timed for a few seconds: how fast it is here, with how many threads, on which device.
+
+Nothing is assumed: all cores are often slower than one, and a GPU slower than the CPU for a small network. What was
+found is remembered, so that the same run on the same machine chooses the same again.
+"""
+
+import platform
+import time
+from typing import Any
+
+import torch
+
+from fastdqn.build import build, build_network, stack_of
+from fastdqn.config import Config
+from fastdqn.env.cores import usable_cores
+from fastdqn.env.kind import EnvKind
+from fastdqn.learner.flops import forward_flops, update_flops
+from fastdqn.learner.network import MakeBody
+from fastdqn.run.measured import remember, remembered
+from fastdqn.runner.inline import InlineRunner
+from fastdqn.runner.ports import Stop
+
+CAPACITY = 20_000  # rows of a probe's replay: large enough to draw from, small enough to fill at once
+FILLED_ROWS, FILLED_PICTURES = 10_000, 2_000  # rows played before the first update; large pictures take longer
+LARGE_PICTURE = 36 * 36
+TRIAL_SECONDS = 0.4  # each way is tried twice for so long
+WORTH_MEASURING = 10_000_000  # floating-point operations of an update, below which a second thread never pays
+CLEAR_GAIN = 1.05  # more threads must be so much faster to be taken: they also heat the room
+
+
+class Probe:
+    """The parts of a run with a small replay. `rate` plays and learns for some seconds; nothing is written."""
+
+    def __init__(self, config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> None:
+        self.parts = build(probe_config(config, kind), kind, device, own_network)
+        self.rows: list[dict[str, Any]] = []
+        self.runner = InlineRunner(self.parts, Stop(), self.rows.append, lambda score: None)
+
+    def warm_up(self, seconds: float = 1.0) -> None:
+        """Fills the replay, then learns for a while: kernels are compiled, caches warm, buffers allocated."""
+        self.runner.start()
+        while self.parts.actor.steps < self.parts.config.replay.warmup_steps:
+            self.runner.round()
+        self.rate(seconds)
+
+    def rate(self, seconds: float) -> float:
+        """Steps per second over the next `seconds`; `rows[-1]` then says more."""
+        began = time.monotonic()
+        while self._goes_on(time.monotonic() - began, seconds):
+            self.runner.round()
+        self.runner.log()
+        return float(self.rows[-1]["steps_per_second"])
+
+    def _goes_on(self, elapsed: float, seconds: float) -> bool:
+        """A slow environment gets longer for its first update, but a run whose updates are rarer than that has none."""
+        if not self.parts.learner.updates:
+            seconds *= 5
+        return elapsed < seconds
+
+    def close(self) -> None:
+        self.runner.close()
+
+
+def probe_config(config: Config, kind: EnvKind) -> Config:
+    """The same work with a small replay, filled with random play and then explored as at the end of a run."""
+    lanes, stack = config.actor.lanes, stack_of(config, kind)
+    smallest = 8 * lanes * (stack + config.replay.n_step)
+    capacity = min(config.replay.capacity, max(CAPACITY, smallest))
+    large = len(kind.spec.obs_shape) == 3 and kind.spec.obs_shape[-1] * kind.spec.obs_shape[-2] >= LARGE_PICTURE
+    filled = min(capacity, max(FILLED_PICTURES if large else FILLED_ROWS, smallest // 4))
+    return config.model_copy(
+        update={
+            "replay": config.replay.model_copy(update={"capacity": capacity, "warmup_steps": filled}),
+            "actor": config.actor.model_copy(update={"epsilon_start": 1.0, "epsilon_steps": 0}),
+        }
+    )
+
+
+def measured_threads(config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> int:
+    """The fewest torch CPU threads that are about as fast as any number of them, for this run on this machine."""
+    cores = usable_cores()
+    if cores == 1 or not device.startswith("cpu"):
+        return 1  # on a GPU torch only queues work, and the emulator wants the cores
+    shape = kind.spec.state_shape(stack_of(config, kind))
+    forward = forward_flops(lambda: build_network(config, kind, own_network), shape)
+    if update_flops(config, forward) < WORTH_MEASURING:
+        return 1
+    question = _question("threads", config, kind, device)
+    if (known := remembered(question)) is not None:
+        return int(known)
+    choices = sorted({2**power for power in range(cores.bit_length())} | {cores})
+    rates = _try_threads(config, kind, device, own_network, [count for count in choices if count <= cores])
+    best = fewest_of_the_fastest(rates)
+    remember(question, best)
+    return best
+
+
+def measured_device(config: Config, kind: EnvKind, own_network: MakeBody | None = None) -> str:
+    """cpu or cuda, whichever steps and learns faster with this network and batch."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    question = _question("device", config, kind, "auto")
+    if (known := remembered(question)) is None:
+        known = max(("cpu", "cuda"), key=lambda device: _rate_on(device, config, kind, own_network))
+        remember(question, known)
+    return str(known)
+
+
+def fewest_of_the_fastest(rates: dict[int, float]) -> int:
+    """The smallest count that no larger one beats clearly."""
+    best = max(rates.values())
+    return min(count for count, rate in rates.items() if rate * CLEAR_GAIN >= best)
+
+
+def _try_threads(
+    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, counts: list[int]
+) -> dict[int, float]:
+    """Steps per second by thread count: one warm run, the counts tried upwards and then downwards."""
+    before = torch.get_num_threads()
+    probe = Probe(config, kind, device, own_network)
+    rates = dict.fromkeys(counts, 0.0)
+    try:
+        probe.warm_up(TRIAL_SECONDS)
+        for order in (counts, counts[::-1]):
+            for count in order:
+                torch.set_num_threads(count)
+                rates[count] += probe.rate(TRIAL_SECONDS) / 2
+    finally:
+        probe.close()
+        torch.set_num_threads(before)
+    return rates
+
+
+def _rate_on(device: str, config: Config, kind: EnvKind, own_network: MakeBody | None) -> float:
+    probe = Probe(config, kind, device, own_network)
+    try:
+        probe.warm_up()
+        return probe.rate(2 * TRIAL_SECONDS)
+    finally:
+        probe.close()
+
+
+def _question(what: str, config: Config, kind: EnvKind, device: str) -> dict[str, Any]:
+    """Everything the answer depends on."""
+    return {
+        "what": what,
+        "machine": [platform.machine(), platform.processor(), usable_cores(), torch.__version__, device],
+        "env": [kind.spec.env_id, list(kind.spec.state_shape(stack_of(config, kind)))],
+        "actor": config.actor.model_dump(include={"lanes", "groups"}),
+        "network": config.network.model_dump(),
+        "learner": config.learner.model_dump(include={"batch_size", "steps_per_update", "double", "optimizer", "target"}),
+        "switches": config.switches.model_dump(),
+    }

@@ -65,6 +65,8 @@ def random_batches(parts: Parts, count: int, seed: int = 0) -> Iterator[Batch]:
 
 def gradients(learner: Learner) -> dict[str, Tensor]:
     """The gradient of every weight; one without is a fault."""
+    missing = [name for name, weight in learner.online.named_parameters() if weight.grad is None]
+    assert not missing, f"no gradient: {missing}"
     return {name: weight.grad.clone() for name, weight in learner.online.named_parameters()}
 
 

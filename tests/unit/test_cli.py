@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 import fastdqn
-from fastdqn import plan
+from fastdqn import hardware, plan
 from fastdqn.cli import main
 from fastdqn.run import preflight
 from tests.unit.tiny import TINY, TINY_SNAKE, as_arguments, everything_in
@@ -129,6 +129,22 @@ def test_a_switch_that_does_not_apply(refused):
 
 def test_a_switch_without_what_it_needs(refused):
     assert "needs array_replay" in refused("train", "snake", "--on", "frame_ring", "--off", "array_replay")
+
+
+def test_a_switch_that_the_machine_cannot_do(refused, cli, monkeypatch):
+    """Refused when asked for by name; a preset's wish is left off with a line, and the run goes on."""
+    monkeypatch.setitem(hardware.NEEDS, "bf16", lambda device: "an abacus")
+    assert "The switch bf16 needs an abacus, which is not there" in refused(*SNAKE, "--on", "bf16")
+    typed = [argument for argument in SNAKE if argument != "--quiet"]
+    code, out, err = cli(*typed, "--set", "switches.prefer=[bf16]")
+    assert code == 0
+    assert "left off, for want of an abacus: bf16" in out + err
+
+
+@pytest.mark.parametrize("name", ["pinned_copies", "cudnn_benchmark", "tf32", "fp16"])
+def test_a_switch_for_gpus_without_one(refused, name):
+    sentence = refused(*SNAKE, "--set", "device=cpu", "--on", name)
+    assert f"The switch {name} needs a CUDA device, which is not there (device cpu)." in sentence
 
 
 @pytest.mark.parametrize(

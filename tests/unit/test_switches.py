@@ -2,8 +2,8 @@
 
 import pytest
 
-from fastdqn import switches
-from fastdqn.build import active_switches
+from fastdqn import hardware, switches
+from fastdqn.build import active_switches, build
 from fastdqn.env.registry import find_env
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
@@ -125,3 +125,113 @@ def test_a_switch_of_other_environments(env, applies, foreign):
 
 def test_turning_a_foreign_switch_off_is_no_fault():
     prepare("snake", settings={**TINY_SNAKE, "switches.off": ["native_atari"]})
+
+
+# ---------------------------------------------------------------- what a machine lacks
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Puts a made-up machine in the place of this one: need -> what is missing."""
+
+    def install(**missing):
+        for need in hardware.NEEDS:
+            monkeypatch.setitem(hardware.NEEDS, need, lambda device, need=need: missing.get(need, ""))
+
+    return install
+
+
+def test_what_is_preferred_is_on_where_the_machine_can(machine):
+    machine()
+    assert resolve((), (), ("bf16", "compile")) == (frozenset(DEFAULTS | {"bf16", "compile"}), [])
+
+
+def test_what_is_preferred_and_cannot_be_had_is_left_off_with_a_line(machine):
+    machine(bf16="an abacus", compiler="a typewriter")
+    active, notes = resolve((), (), ("bf16", "channels_last", "compile"))
+    assert active == DEFAULTS | {"channels_last"}
+    assert notes == ["left off, for want of an abacus: bf16", "left off, for want of a typewriter: compile"]
+
+
+def test_one_line_for_all_that_want_the_same(machine):
+    machine(cuda="a CUDA device")
+    active, notes = resolve((), (), ("fp16", "tf32"))
+    assert active == DEFAULTS - NEEDS_A_GPU
+    assert notes == ["left off, for want of a CUDA device: tf32, fp16"]
+
+
+@pytest.mark.parametrize("prefer", [(), ("bf16",)])
+def test_what_is_asked_for_by_name_and_cannot_be_had_is_refused(machine, prefer):
+    machine(bf16="an abacus")
+    with pytest.raises(UserError, match=r"^The switch bf16 needs an abacus, which is not there \(device cpu\)\.$"):
+        resolve(("bf16",), (), prefer)
+
+
+def test_off_wins_over_preferred_without_a_line(machine):
+    machine()
+    assert resolve((), ("bf16",), ("bf16",)) == (frozenset(DEFAULTS), [])
+    machine(bf16="an abacus")
+    assert resolve((), ("bf16",), ("bf16",)) == (frozenset(DEFAULTS), [])
+
+
+def test_what_is_preferred_gives_way_to_what_is_asked_for(machine):
+    machine()
+    active, notes = resolve(("fp16",), (), ("bf16",))
+    assert active == DEFAULTS | {"fp16"}
+    assert notes == ["bf16 is left off: it does not go together with fp16"]
+
+
+def test_an_unknown_preference_is_refused():
+    with pytest.raises(UserError, match=r"Unknown switch 'bf-16'\. Did you mean bf16"):
+        resolve((), (), ("bf-16",))
+
+
+def test_every_need_of_a_switch_is_one_that_can_be_looked_up():
+    assert {need for switch in LADDER for need in switch.machine} <= set(hardware.NEEDS)
+
+
+def test_a_preset_prefers_and_the_run_says_what_it_had_to_leave_off(machine):
+    machine(bf16="an abacus", cuda="a CUDA device")
+    job = prepare("snake", settings={**TINY_SNAKE, "switches.prefer": ["bf16"]})
+    assert "bf16" not in job.switches
+    parts = build(job.config, job.kind, "cpu")
+    assert parts.switches == job.switches
+    assert parts.notes == ["left off, for want of an abacus: bf16"]
+
+
+@pytest.mark.parametrize(
+    ("need", "device", "missing"),
+    [("cuda", "cpu", "a CUDA device"), ("cuda", "mps", "a CUDA device"), ("cuda", "cuda", ""), ("cuda", "cuda:1", "")],
+)
+def test_a_cuda_device_is_the_one_that_was_chosen(need, device, missing):
+    assert hardware.lacks(need, device) == missing
+
+
+@pytest.mark.parametrize(
+    ("flags", "missing"),
+    [
+        ({"avx2", "avx512f"}, "a CPU with bfloat16 instructions"),
+        ({"avx512_bf16"}, ""),
+        ({"amx_bf16", "amx_tile"}, ""),
+        (set(), "a CPU with bfloat16 instructions"),
+    ],
+)
+def test_bfloat16_needs_instructions(flags, missing, monkeypatch):
+    monkeypatch.setattr(hardware, "_cpu_flags", lambda: flags)
+    found = hardware._bf16.__wrapped__("cpu")
+    assert found.startswith(missing)
+    assert bool(found) == bool(missing)
+
+
+def test_a_compiler_needs_headers_too(monkeypatch, tmp_path):
+    look = hardware._compiler.__wrapped__
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert "C++ compiler" in look("cpu")
+    monkeypatch.setattr("shutil.which", lambda name: "/bin/clang++" if name == "clang++" else None)
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    assert "Python.h" in look("cpu")
+    (tmp_path / "Python.h").touch()
+    assert look("cpu") == ""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "triton" in look("cuda")
+    assert look("cpu") == ""

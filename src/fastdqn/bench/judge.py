@@ -40,6 +40,11 @@ class Judge:
 
         def note(number: int, answer: dict[str, Any]) -> None:
             name, seed = runs[number]
+            if answer["random_score"] >= self.target:
+                played = f"{answer['random_score']:.4g}"
+                raise UserError(
+                    f"--target {self.target:g} is no goal: random play already scores {played} on {self.work.env}."
+                )
             self.trained.setdefault(name, []).append(answer)
             last = answer["points"][-1]
             conductor.say(f"  {name}, seed {seed}: score {last['score']:.4g} after {last['step']:,} steps")

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from fastdqn.bench.identity import Subject, subject_of_run
+from fastdqn.bench.identity import Subject, env_name, subject_of_run
 from fastdqn.bench.record import Keeper
 from fastdqn.errors import UserError
 from fastdqn.run import folder as folders
@@ -56,7 +56,11 @@ def find_runs(names: Sequence[str]) -> tuple[list[RunFolder], Subject]:
     if not names:
         raise UserError("Which runs are to be kept? For example: fastdqn bench keep runs/first --name snake-first")
     runs = [folders.find(name) for name in names]
-    envs = {run.config().env_id for run in runs}
+    for run in runs:
+        for name in (folders.MACHINE, folders.METRICS):
+            if not (run.path / name).is_file():
+                raise UserError(f"{run.path} has no {name}, so there is nothing to keep.")
+    envs = {env_name(run.config()) for run in runs}
     if len(envs) > 1:
         raise UserError(f"These runs are of different environments ({', '.join(sorted(envs))}): keep them one by one.")
     scores = runs[0].scores()

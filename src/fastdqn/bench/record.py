@@ -5,7 +5,9 @@ with their curves. docs/records.md explains every key.
 """
 
 import json
+import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdqn.bench.identity import Subject
+from fastdqn.errors import UserError
 
 VERSION = 1
 POINTS_PER_CURVE = 60  # a longer curve is thinned to so many
@@ -24,7 +27,8 @@ class Keeper:
 
     def __init__(self, kind: str, about: Subject, measuring: dict[str, Any], folder: str, name: str | None = None) -> None:
         day = time.strftime("%Y-%m-%d")
-        self.path = _fresh(Path(folder) / f"{day}-{_plain(name or f'{kind}-{about.config.env_id}')}")
+        self._wanted = _checked(Path(folder) / f"{day}-{_plain(name or f'{kind}-{about.config.env_id}')}")
+        self.path, self._made = _fresh(self._wanted), False
         self.curves: list[dict[str, Any]] = []
         self.record: Record = {
             "version": VERSION,
@@ -47,7 +51,8 @@ class Keeper:
         }
 
     def save(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        if not self._made:
+            self._make_folder()
         _write_beside(self.path / "record.json", json.dumps(rounded(self.record), indent=1) + "\n")
         if self.curves:
             lines = "".join(json.dumps(rounded(point)) + "\n" for point in thinned(self.curves))
@@ -57,11 +62,22 @@ class Keeper:
         self.record["complete"] = True
         self.save()
 
+    def _make_folder(self) -> None:
+        """One of its own, also where another measurement of that name was begun at the same time."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        while not self._made:
+            try:
+                self.path.mkdir()
+                self._made = True
+            except FileExistsError:
+                self.path = _fresh(self._wanted)
+        self.record["id"] = self.path.name
+
 
 def command_line() -> str:
     """The command as it can be typed again."""
     words = [Path(sys.argv[0]).name if not sys.argv[0].endswith("__main__.py") else "fastdqn", *sys.argv[1:]]
-    return " ".join(word if re.fullmatch(r"[\w./:=,\[\]+-]+", word) else f"'{word}'" for word in words)
+    return " ".join(word if re.fullmatch(r"[\w./:=,\[\]+-]+", word) else shlex.quote(word) for word in words)
 
 
 def thinned(points: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -88,6 +104,16 @@ def rounded(value: Any) -> Any:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _checked(path: Path) -> Path:
+    """Refused before anything is measured: a place where the record could not be written."""
+    if any(len(part.encode()) > 200 for part in path.parts):
+        raise UserError(f"The name {path.name[:40]}... is too long for a record: 200 characters at most.")
+    existing = next(place for place in path.parents if place.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise UserError(f"Records cannot be written into {path.parent}: {existing} is no folder that can be written to.")
+    return path
 
 
 def _fresh(path: Path) -> Path:

@@ -16,13 +16,21 @@ from fastdqn.prepare import prepare
 
 def parse_sweep(texts: list[str]) -> list[dict[str, Any]]:
     """['a=1,2', 'b=8,16'] -> [{'a': 1, 'b': 8}, {'a': 2, 'b': 16}]: several settings move together, like a zip."""
-    columns = dict(_parse_one(text) for text in texts)
+    columns: dict[str, list[Any]] = {}
+    for key, values in map(_parse_one, texts):
+        if key in columns:
+            raise UserError(f"The setting '{key}' is given twice: put all of its values into one list.")
+        columns[key] = values
     lengths = {len(values) for values in columns.values()}
     if len(lengths) != 1:
         raise UserError("Settings that are swept together need the same number of values each.")
     if lengths == {1}:
         raise UserError("A sweep needs at least two values, for example learner.batch_size=32,64,128.")
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    points = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    names = [name_of(point) for point in points]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"{twice[0]} is given twice: the rows of a sweep must differ. For more measurements: --repeats.")
+    return points
 
 
 def _parse_one(text: str) -> tuple[str, list[Any]]:

@@ -5,11 +5,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fastdqn.bench.conduct import DISTURBING_PERCENT
 
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Row], str]]
+LOG_WIDTH = 170
 VERDICT_STYLE = {
     "faster": "green",
     "slower": "red",
@@ -22,19 +24,22 @@ VERDICT_STYLE = {
 
 def show(record: dict[str, Any], console: Console | None = None) -> None:
     console = console or Console()
-    if console.width < 150 and not console.is_terminal:
-        console.width = 150  # a log file is not a narrow terminal
-    columns = COLUMNS_OF[record["kind"]](record)
+    if console.width < LOG_WIDTH and not console.is_terminal:
+        console.width = LOG_WIDTH  # a log file is not a narrow terminal
+    columns = [column for column in COLUMNS_OF[record["kind"]](record) if _says_something(column, record["rows"])]
     table = Table(title=record["title"], title_justify="left", header_style="bold")
-    for name, _ in columns:
-        table.add_column(name, justify="left" if name in TEXT_COLUMNS else "right")
+    for number, (name, _) in enumerate(columns):
+        table.add_column(name, justify="left" if name in TEXT_COLUMNS else "right", no_wrap=number == 0)
     for row in record["rows"]:
         cells = [read(row) for _, read in columns]
-        styled = [f"[{VERDICT_STYLE[cell]}]{cell}[/]" if cell in VERDICT_STYLE else cell for cell in cells]
-        table.add_row(*styled)
+        table.add_row(*(Text(cell, style=VERDICT_STYLE.get(cell, "")) for cell in cells))  # brackets are not markup
     console.print(table)
     for line in closing_lines(record):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _says_something(column: Column, rows: list[Row]) -> bool:
+    return any(column[1](row) != "-" for row in rows)
 
 
 def closing_lines(record: dict[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ class Usage:
             self._gpu.start()
 
     def read(self) -> dict[str, float | None]:
-        busy = self._cpu_seconds() - self._cpu_began
+        busy = max(0.0, self._cpu_seconds() - self._cpu_began)
         others = max(0.0, _machine_cpu_seconds() - self._all_began - busy)
         elapsed = time.perf_counter() - self._began
         return {
@@ -37,11 +37,12 @@ class Usage:
         return [self._process, *self._process.children(recursive=True)]
 
     def _cpu_seconds(self) -> float:
+        """With what children have used that have ended: their time goes over to their parent and is not lost."""
         total = 0.0
         for process in self._family():
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
-                total += times.user + times.system
+                total += times.user + times.system + times.children_user + times.children_system
         return total
 
 

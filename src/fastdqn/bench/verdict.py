@@ -159,7 +159,7 @@ def learning_verdict(
     Simulated with 8 seeds: equal variants, spread between seeds 15 % of the scale: "learns worse" in 3 % of trials. A
     planted loss of 20 %, spread 8 %: "learns worse" in all of 400, "learns as well" in none; spread 15 %: 70 % and none.
     Equal variants are called "learns as well" in 99 % of trials with a spread of 4 %, 65 % with 8 %, 26 % with 15 %, and
-    else mostly "undecided": a spread of 8 % needs 16 seeds to pass in 95 %, one of 15 % needs 50.
+    else mostly "undecided": a spread of 8 % needs 16 seeds to pass in 95 %, one of 15 % about 60.
 
     What it cannot see: a loss on rare seeds. If one seed in five fails wholly, 8 seeds hold no failure in 17 % of cases.
     """

@@ -20,7 +20,7 @@ class Work:
         return {
             "env": self.env,
             "preset": self.preset,
-            "settings": {**self.settings, **settings},
+            "settings": {**self.settings, "device": self.job.device, **settings},  # one device for all rows
             "imports": list(self.imports),
             **more,
         }

@@ -37,7 +37,7 @@ def curve_series(points: Sequence[dict[str, Any]], name_key: str, x_key: str, un
 def _over_seeds(name: str, curves: list[list[tuple[float, float]]]) -> Series:
     """Begins where the last seed begins. A seed that ended early, as it had reached its target, holds its last score."""
     grid = _common_grid(curves)
-    scores = np.array([np.interp(grid, *zip(*curve, strict=True)) for curve in curves])
+    scores = np.array([np.interp(grid, [x for x, _ in curve], [score for _, score in curve]) for curve in curves])
     return Series(
         name=name,
         xs=grid.tolist(),

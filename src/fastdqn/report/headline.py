@@ -54,7 +54,7 @@ def main_peer_row(record: Record) -> dict[str, Any] | None:
 
 def peer_name(record: Record) -> str:
     peers = [row_name(row) for row in record.rows if number(row.get("ratio")) is None]
-    return peers[0].split(" (")[0].split(",")[0] if peers else "stable-baselines3"
+    return peers[0].removesuffix(" DQN") if peers else "stable-baselines3"
 
 
 def price(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
@@ -132,13 +132,15 @@ def claims(records: Sequence[Record]) -> list[Claim]:
             found += _ladder_claims(record)
         elif record.kind == "peers" and (row := main_peer_row(record)):
             around = numbers.span(row.get("ratio_interval"), numbers.times)
-            detail = " · ".join(part for part in (around, row_name(row), str(row.get("precision") or "")) if part)
+            name, precision = row_name(row), str(row.get("precision") or "")
+            detail = " · ".join(part for part in (around, name, "" if precision in name else precision) if part)
             words = f"the steps per second of {peer_name(record)}"
             figure, style = numbers.headline_times(float(row["ratio"])), ratio_verdict(row).style
             found.append(Claim(figure, words, detail, record, 1, style))
         elif record.kind == "envs" and (speeds := [row for row in record.rows if number(row.get("steps_per_second"))]):
             best = max(speeds, key=lambda row: float(row["steps_per_second"]))
-            detail = f"{best.get('lanes')} lanes, {best.get('threads')} threads"
+            lanes, threads = (numbers.shown(best.get(key), numbers.count) for key in ("lanes", "threads"))
+            detail = f"{lanes} lanes, {threads} {'thread' if threads == '1' else 'threads'}"
             figure, words = numbers.count(best["steps_per_second"]), "steps/s of the environment alone"
             found.append(Claim(figure, words, detail, record, 4, "base"))
     return sorted(found, key=lambda claim: claim.rank)
@@ -152,7 +154,8 @@ def _ladder_claims(record: Record) -> list[Claim]:
     speed = f"{numbers.shown(textbook.get('steps_per_second'), numbers.count)} → " + (
         f"{numbers.shown(row.get('steps_per_second'), numbers.count)} steps/s"
     )
-    detail = f"{speed} · {learning.glyph} learning: {learning.word}"
+    around = numbers.span(row.get("vs_textbook_interval"), numbers.times)
+    detail = " · ".join(part for part in (around, speed, f"{learning.glyph} learning: {learning.word}") if part)
     figure, style = numbers.headline_times(float(row["vs_textbook"])), "down" if learning.word in BAD_LEARNING else "up"
     found = [Claim(figure, "the steps per second of the textbook", detail, record, 0, style)]
     solved, before = number(row.get("minutes_to_target")), number(textbook.get("minutes_to_target"))
@@ -163,8 +166,8 @@ def _ladder_claims(record: Record) -> list[Claim]:
             else "the textbook does not get there"
         )
         found.append(Claim(numbers.headline_minutes(solved), "until the target score", was, record, 2, style))
-    share = number(record.table("ceiling").get("share"))
-    if share is not None:
-        limit = numbers.shown(record.table("ceiling").get("steps_per_second"), numbers.count)
-        found.append(Claim(numbers.percent(share), "of the ceiling", f"which is {limit} steps/s here", record, 3, "base"))
+    limit, reached = number(record.table("ceiling").get("steps_per_second")), number(row.get("steps_per_second"))
+    if limit and reached:
+        detail = f"which is {numbers.count(limit)} steps/s here"
+        found.append(Claim(numbers.percent(reached / limit), "of the ceiling", detail, record, 3, "base"))
     return found

@@ -97,6 +97,13 @@ def curves_chart(
     return drawing
 
 
+def sweep_label(row: dict[str, Any]) -> str:
+    """The value alone where one setting was swept, otherwise all of them with their names."""
+    settings = row.get("settings")
+    values = list(settings.values()) if isinstance(settings, dict) else []
+    return str(values[0]) if len(values) == 1 else str(row.get("value", row_name(row)))
+
+
 def sweep_chart(
     rows: list[dict[str, Any]], setting: str, value_key: str, label: str, verdict_of: Callable[[dict[str, Any]], Verdict],
     width: int,
@@ -105,26 +112,28 @@ def sweep_chart(
     write = numbers.count if value_key == "steps_per_second" else numbers.minutes
     tops = [(numbers.interval(row.get("interval")) or (0.0, 0.0))[1] if write is numbers.count else 0.0 for row in rows]
     highest = max([*tops, *(number(row.get(value_key)) or 0.0 for row in rows)])
-    said = "; ".join(f"{row_name(row)}: {numbers.shown(row.get(value_key), write)}, {verdict_of(row).word}" for row in rows)
+    said = "; ".join(
+        f"{sweep_label(row)}: {numbers.shown(row.get(value_key), write)}, {verdict_of(row).word}" for row in rows
+    )
     drawing = Drawing(width, 320, f"{setting}: {label}", f"{label} by {setting}. {said}.")
     plot = make_plot(drawing, (-0.5, len(rows) - 0.5), 0.0, highest * 1.14)
     draw_axis_labels(drawing, plot, setting, label)
     room = (plot.right - plot.left) / max(len(rows), 1) - 4
     known = [(plot.x(at), plot.y(value)) for at, row in enumerate(rows) if (value := number(row.get(value_key))) is not None]
-    if all(_is_number(row_name(row)) for row in rows):
+    if all(_is_number(sweep_label(row)) for row in rows):
         drawing.polyline(known, "join")
     for at, row in enumerate(rows):
         x, value, verdict, learning = plot.x(at), number(row.get(value_key)), verdict_of(row), learning_verdict(row)
-        drawing.text(x, plot.bottom + 17, shortened(row_name(row), room), "tick strong", "middle")
+        drawing.text(x, plot.bottom + 17, shortened(sweep_label(row), room), "tick strong", "middle")
         if value is None:
             drawing.text(x, plot.bottom - 8, "–", "quiet", "middle")
             continue
         around = numbers.span(row.get("interval"), write) if write is numbers.count else ""
         change = number(row.get("change")) if write is numbers.count else number(row.get("minutes_change"))
         drawing.open_group(verdict.style, tip(
-            f"{setting} = {row_name(row)}",
+            f"{setting} = {sweep_label(row)}",
             f"{write(value)}{' steps/s' if write is numbers.count else ''}" + (f" ({around})" if around else ""),
-            "" if change is None or at == 0 else f"change {numbers.times(change)} against {row_name(rows[0])}",
+            "" if change is None or at == 0 else f"change {numbers.times(change)} against {sweep_label(rows[0])}",
             f"{numbers.shown(row.get('samples_per_step'), numbers.plain)} samples per step",
             f"{verdict.glyph} {verdict.word}; {learning.glyph} learning: {learning.word}",
         ))  # fmt: skip
@@ -135,7 +144,7 @@ def sweep_chart(
         drawing.circle(x, plot.y(value), 6, f"dot {verdict.style}")
         drawing.text(
             x, plot.y(max(value, interval[1] if interval else value)) - 11, verdict.glyph, f"glyph {verdict.style}", "middle"
-        )  # noqa: E501
+        )
         drawing.close_group()
     return drawing
 
@@ -149,9 +158,13 @@ def _is_number(words: str) -> bool:
 
 
 def lanes_chart(rows: list[dict[str, Any]], width: int) -> Drawing:
-    """The environment alone: one line per number of threads over the number of lanes, evenly spaced."""
+    """The environment alone: one line per number of threads, and the textbook's, over the number of lanes, evenly spaced."""
     lanes = sorted({int(row["lanes"]) for row in rows})
-    threads = sorted({int(row.get("threads") or 1) for row in rows})
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(
+        rows, key=lambda row: (row.get("path") != "textbook", int(row.get("threads") or 1), int(row["lanes"]))
+    ):
+        lines.setdefault(_line_name(row), []).append(row)
     highest = max((numbers.interval(row.get("interval")) or (0.0, row["steps_per_second"]))[1] for row in rows)
     best = max(rows, key=lambda row: float(row["steps_per_second"]))
     said = f"Fastest: {numbers.count(best['steps_per_second'])} steps per second with {best['lanes']} lanes"
@@ -161,28 +174,30 @@ def lanes_chart(rows: list[dict[str, Any]], width: int) -> Drawing:
     for at, value in enumerate(lanes):
         drawing.text(plot.x(at), plot.bottom + 17, f"{value:,}", "tick", "middle")
     ends = []
-    for index, count in enumerate(threads):
-        line = sorted((row for row in rows if int(row.get("threads") or 1) == count), key=lambda row: int(row["lanes"]))
+    for index, (name, line) in enumerate(lines.items()):
         points = [(plot.x(lanes.index(int(row["lanes"]))), plot.y(row["steps_per_second"])) for row in line]
         drawing.open_group(f"series s{index % STYLES}")
-        drawing.polyline(points, "curve")
+        drawing.polyline(points if len(points) > 1 else [*points, (plot.right, points[0][1])], "curve")  # one point: a level
         for row, (x, y) in zip(line, points, strict=True):
             around = numbers.span(row.get("interval"), numbers.count)
             speed = f"{numbers.count(row['steps_per_second'])} steps/s" + (f" ({around})" if around else "")
-            drawing.open_group("point", tip(f"{int(row['lanes']):,} lanes, {_threads(count)}", speed))
+            drawing.open_group("point", tip(f"{int(row['lanes']):,} lanes, {name}", speed))
             if known := numbers.interval(row.get("interval")):
                 drawing.standing_whisker(x, plot.y(known[0]), plot.y(known[1]))
             drawing.circle(x, y, 4.5, "point-dot shown")
             drawing.close_group()
         drawing.close_group()
-        ends.append((points[-1][1], index, _threads(count)))
+        ends.append((points[-1][1], index, name))
     for y, index, words in _apart(ends, 16):
         drawing.text(plot.right + 6, y + 4, words, f"end-name t{index % STYLES}")
     return drawing
 
 
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"
+def _line_name(row: dict[str, Any]) -> str:
+    if row.get("path") == "textbook":
+        return "textbook"
+    threads = int(row.get("threads") or 1)
+    return "1 thread" if threads == 1 else f"{threads} threads"
 
 
 def _apart(labels: list[tuple[float, int, str]], gap: float) -> list[tuple[float, int, str]]:
@@ -191,23 +206,3 @@ def _apart(labels: list[tuple[float, int, str]], gap: float) -> list[tuple[float
     for y, index, words in sorted(labels):
         placed.append((max(y, placed[-1][0] + gap) if placed else y, index, words))
     return placed
-
-
-def run_chart(rows: list[dict[str, Any]], width: int) -> Drawing:
-    """The score of one whole training run."""
-    points = [(step, score) for row in rows if (step := number(row.get("step"))) is not None
-              and (score := number(row.get("score_mean"))) is not None]  # fmt: skip
-    last = f"{numbers.plain(points[-1][1])} after {points[-1][0]:,.0f} steps"
-    drawing = Drawing(width, 280 if width < NARROW_BELOW else 360, "Score of the run", f"At the end: {last}.")
-    scores = [score for _, score in points]
-    plot = make_plot(drawing, (0.0, points[-1][0] or 1.0), min(scores), max(scores))
-    draw_number_axis(drawing, plot)
-    draw_axis_labels(drawing, plot, "environment steps", "score per game")
-    drawing.open_group("series s0")
-    drawing.polyline([(plot.x(step), plot.y(score)) for step, score in points], "curve")
-    for step, score in points[:: max(1, len(points) // 60)]:
-        drawing.open_group("point", tip(f"{step:,.0f} steps", f"score {numbers.plain(score)}"))
-        drawing.circle(plot.x(step), plot.y(score), 4.5, "point-dot")
-        drawing.close_group()
-    drawing.close_group()
-    return drawing

@@ -120,13 +120,18 @@ def _section(record: Record, anchor: str, folder: Path) -> Section:
         date=_day_and_time(record.text("date")),
         place=machine_name(record.machine),
         path=path,
-        href=quote(path, safe="/.:"),
+        href=quote(path, safe="/."),
         task=[text for text in (record.text("env_id"), f"protocol {protocol}" if protocol else "") if text],
-        measuring=[(key.replace("_", " "), text) for key, text in flat_items(record.table("measuring"))],
+        measuring=_how(record),
         settings=flat_items(record.table("config")),
         notes=[str(note) for note in notes] if isinstance(notes, list) else [],
         blocks=blocks_of(record, anchor),
     )
+
+
+def _how(record: Record) -> list[tuple[str, str]]:
+    chosen = {name: record.data[name] for name in ("device", "switches") if record.data.get(name)}
+    return [(key.replace("_", " "), text) for key, text in flat_items(record.table("measuring") | chosen)]
 
 
 def _relative(path: Path, folder: Path) -> str:

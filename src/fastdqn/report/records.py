@@ -10,7 +10,7 @@ from fastdqn.errors import UserError
 
 RECORD_FILE, METRICS_FILE = "record.json", "metrics.jsonl"
 RECORD_VERSION = 1
-DEFAULT_PLACES = ("benchmarks/records", "runs/bench")  # looked through in this order, the first that holds records is taken
+DEFAULT_PLACE = "benchmarks/records"  # where `fastdqn bench` writes
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,10 @@ def load_records(paths: Sequence[str]) -> list[Record]:
 
 def find_record_files(paths: Sequence[str]) -> list[Path]:
     if not paths:
-        for place in DEFAULT_PLACES:
-            if found := list(_files_under(Path(place))):
-                return found
+        if found := list(_files_under(Path(DEFAULT_PLACE))):
+            return found
         raise UserError(
-            f"There are no records to report: looked for {RECORD_FILE} in {' and '.join(DEFAULT_PLACES)}. "
+            f"There are no records to report: looked for {RECORD_FILE} in {DEFAULT_PLACE} and the folders below it. "
             "Make one with fastdqn bench, or name a record: fastdqn report FOLDER."
         )
     files = []

@@ -10,15 +10,25 @@ from markupsafe import Markup
 
 from fastdqn.report import headline, numbers
 from fastdqn.report.curves import Series, curve_series
-from fastdqn.report.line_charts import STYLES, curves_chart, lanes_chart, run_chart, sweep_chart
+from fastdqn.report.line_charts import STYLES, curves_chart, lanes_chart, sweep_chart, sweep_label
 from fastdqn.report.numbers import number
 from fastdqn.report.records import Record
 from fastdqn.report.speed_charts import ladder_chart, minutes_chart, ratio_chart, row_name, speed_bars
 from fastdqn.report.split_chart import WORDS, has_split, section_style, sections_of, split_chart
 from fastdqn.report.svg import both_widths
-from fastdqn.report.tables import Table, curves_table, measurement_table, peers_table, plain_table, split_table
+from fastdqn.report.tables import (
+    Table,
+    curves_table,
+    measurement_table,
+    peers_table,
+    plain_table,
+    profile_table,
+    runs_table,
+    split_table,
+)
 from fastdqn.report.verdicts import BASELINE, Verdict, is_baseline, learning_verdict, speed_verdict
 
+WAVERING = "Whiskers: how much the speed wavers, the middle 80 % of all half-second pieces."
 HALF = 520  # px of a chart that shares its line with another
 
 
@@ -74,14 +84,19 @@ def _verdict_legend(rows: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
 
 def _ladder(record: Record, anchor: str) -> list[Block]:
     rows, ceiling = record.rows, record.table("ceiling")
-    caption = "Whiskers: 95 % interval. The full-coloured end of a bar is what its rung gained or lost."
+    caption = f"The full-coloured end of a bar is what its rung gained or lost. {WAVERING}"
     if words := str(ceiling.get("words") or ""):
         caption += f" The ceiling is {words}."
-    blocks: list[Block] = [
-        _figure(anchor, "speed", "Speed by rung", caption, partial(ladder_chart, rows, ceiling), _verdict_legend(rows)),
-        measurement_table(f"{anchor}-table", "Every rung with its price and both verdicts", rows, "rung", "rungs"),
-    ]
-    return blocks + _split_figure(rows, anchor) + _learning_figures(record, anchor, "rung")
+    blocks: list[Block] = []
+    if _was_timed(rows):
+        draw = partial(ladder_chart, rows, ceiling)
+        blocks.append(_figure(anchor, "speed", "Speed by rung", caption, draw, _verdict_legend(rows)))
+    blocks.append(measurement_table(f"{anchor}-table", "Every rung with its price and both verdicts", rows, "rung", "rungs"))
+    return blocks + _split_figure(rows, anchor) + _curves(record, anchor) + _minutes(record, anchor)
+
+
+def _was_timed(rows: list[dict[str, Any]]) -> bool:
+    return any(number(row.get("steps_per_second")) is not None for row in rows)
 
 
 def _figure(anchor: str, name: str, heading: str, caption: str, draw: Any, legend: Any = (), half: bool = False) -> Figure:
@@ -103,20 +118,18 @@ def _split_figure(rows: list[dict[str, Any]], anchor: str) -> list[Block]:
     return [Figure(key, "Where the time goes", caption, views, legend, table=split_table(f"{key}-table", rows))]
 
 
-def _learning_figures(record: Record, anchor: str, name_key: str) -> list[Block]:
-    """Curves and the minutes until the target, where they were measured."""
-    blocks: list[Block] = []
-    target = _target(record)
-    by_steps = curve_series(record.metrics, name_key, "step")
-    by_minutes = curve_series(record.metrics, name_key, "seconds", unit=60.0)
-    if by_steps:
-        blocks.append(_curves_figure(record, anchor, by_steps, by_minutes, target))
-    timed = [row for row in record.rows if _learning_was_measured(row)]
-    if any(number(row.get("minutes_to_target")) is not None for row in timed):
-        caption = "Median over seeds. The glyph is the verdict on learning."
-        draw = partial(minutes_chart, timed, target)
-        blocks.append(_figure(anchor, "minutes", "Time to target", caption, draw))
-    return blocks
+def _curves(record: Record, anchor: str) -> list[Block]:
+    by_steps = curve_series(record.metrics, "rung", "step")
+    by_minutes = curve_series(record.metrics, "rung", "seconds", unit=60.0)
+    return [_curves_figure(record, anchor, by_steps, by_minutes, _target(record))] if by_steps else []
+
+
+def _minutes(record: Record, anchor: str) -> list[Block]:
+    rows = [row for row in record.rows if _learning_was_measured(row)]
+    if not any(number(row.get("minutes_to_target")) is not None for row in rows):
+        return []
+    caption = "Median over seeds, evaluations left out. The glyph is the verdict on learning."
+    return [_figure(anchor, "minutes", "Time to target", caption, partial(minutes_chart, rows, _target(record)))]
 
 
 def _learning_was_measured(row: dict[str, Any]) -> bool:
@@ -127,7 +140,8 @@ def _curves_figure(
     record: Record, anchor: str, by_steps: list[Series], by_minutes: list[Series], target: float | None
 ) -> Figure:
     key, shown = f"{anchor}-curves", _first_shown(record, by_steps)
-    verdicts = {row_name(row): BASELINE if is_baseline(row) else learning_verdict(row) for row in record.rows}
+    judged = [row for row in record.rows if "learning_verdict" in row]
+    verdicts = {row_name(row): BASELINE if is_baseline(row) else learning_verdict(row) for row in judged}
     unknown = Verdict("", "", "none")
     toggles = [
         Toggle(index, index % STYLES, one.name, one.name in shown, verdicts.get(one.name, unknown))
@@ -140,67 +154,72 @@ def _curves_figure(
         views.append(("by minutes", both_widths(f"{key}-minutes", draw)))
     seeds = sorted({one.seeds for one in by_steps})
     many = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    caption = (
-        f"Line: mean over seeds ({many}). Band: lowest to highest seed. A seed that ended early holds its last score. "
-        "Choose the curves with the buttons."
-    )
-    return Figure(
-        key, "Learning curves", caption, views, toggles=toggles, table=curves_table(f"{key}-table", by_steps)
-    )  # fmt: skip
+    band = f"Line: mean over seeds ({many}). Band: lowest to highest seed. A seed that ended early holds its last score."
+    caption = f"{'One run a curve.' if seeds == [1] else band} Choose the curves with the buttons."
+    table = curves_table(f"{key}-table", by_steps)
+    return Figure(key, "Learning curves", caption, views, toggles=toggles, table=table)
 
 
 def _first_shown(record: Record, series: list[Series]) -> list[str]:
-    """The textbook and the whole ladder, the first and the last of a sweep; the others are one click away."""
+    """Textbook and whole ladder, first and last of a sweep, all of kept runs; the others are one click away."""
     names = [one.name for one in series]
+    if record.kind == "run":
+        return names
     top = headline.top_rung(record) if record.kind == "ladder" else None
     last = row_name(top) if top and row_name(top) in names else names[-1]
     return [names[0], last]
 
 
 def _target(record: Record) -> float | None:
-    limits = record.table("config").get("limits")
-    wishes = [record.table("measuring").get("target"), limits.get("target") if isinstance(limits, dict) else None]
+    judged = [row["learning"].get("target") for row in record.rows if isinstance(row.get("learning"), dict)]
+    wishes = [record.table("measuring").get("target"), *judged]
     return next((value for wish in wishes if (value := number(wish)) is not None), None)
 
 
 def _sweep(record: Record, anchor: str) -> list[Block]:
-    rows = record.rows
-    setting = str(rows[0].get("key") or "value")
+    rows, settings = record.rows, record.rows[0].get("settings")
+    setting = ", ".join(settings) if isinstance(settings, dict) else str(rows[0].get("key") or "value")
 
     def verdict_of(row: dict[str, Any]) -> Verdict:
         return speed_verdict(row, baseline=row is rows[0])
 
-    draw = partial(sweep_chart, rows, setting, "steps_per_second", "steps per second", verdict_of)
-    legend = [(one.style, one.glyph, one.word) for one in dict.fromkeys(verdict_of(row) for row in rows)]
-    caption = f"Change and verdict are against {row_name(rows[0])}. Whiskers: 95 % interval."
+    blocks: list[Block] = []
     has_minutes = any(number(row.get("minutes_to_target")) is not None for row in rows)
-    blocks: list[Block] = [_figure(anchor, "speed", "Speed", caption, draw, legend, half=has_minutes)]
+    if _was_timed(rows):
+        draw = partial(sweep_chart, rows, setting, "steps_per_second", "steps per second", verdict_of)
+        legend = [(one.style, one.glyph, one.word) for one in dict.fromkeys(verdict_of(row) for row in rows)]
+        caption = f"Change and verdict are against {sweep_label(rows[0])}. {WAVERING}"
+        blocks.append(_figure(anchor, "speed", "Speed", caption, draw, legend, half=has_minutes))
     if has_minutes:
         draw = partial(sweep_chart, rows, setting, "minutes_to_target", "minutes to target", learning_verdict)
         legend = [(one.style, one.glyph, one.word) for one in dict.fromkeys(learning_verdict(row) for row in rows)]
-        blocks.append(_figure(anchor, "to-target", "Time to target", "Shorter is better.", draw, legend, half=True))
-    blocks.append(
-        measurement_table(f"{anchor}-table", "Every value with its price and both verdicts", rows, setting, "values")
-    )
-    name_key = next((key for key in ("value", "rung") if any(key in point for point in record.metrics)), "rung")
-    return blocks + [block for block in _learning_figures(record, anchor, name_key) if block.kind == "figure"][:1]
+        caption = "Median over seeds, evaluations left out; shorter is better. The glyph is the verdict on learning."
+        blocks.append(_figure(anchor, "to-target", "Time to target", caption, draw, legend, half=_was_timed(rows)))
+    title = "Every value with its price and both verdicts"
+    blocks.append(measurement_table(f"{anchor}-table", title, rows, setting, "values", sweep_label))
+    return blocks + _curves(record, anchor)
 
 
 def _profile(record: Record, anchor: str) -> list[Block]:
     blocks: list[Block] = [Callout(advice)] if (advice := record.text("advice")) else []
-    split = record.table("split")
-    whole = {"rung": "whole run", "split": split, "steps_per_second": record.data.get("steps_per_second")}
-    if has_split(whole):
-        blocks += _split_figure([whole], anchor)
-    return [*blocks, plain_table(f"{anchor}-table", "What each part costs", record.rows)]
+    whole = next((row for row in record.rows if row.get("share") is None), {})
+    run = {"label": "whole run", "split": record.table("split"), "steps_per_second": whole.get("steps_per_second")}
+    if has_split(run):
+        blocks += _split_figure([run], anchor)
+    timed = [row | {"label": row.get("words") or row_name(row)} for row in record.rows]
+    if _was_timed(timed):
+        caption = f"What is left out is left out for timing only: such a run learns nothing. {WAVERING}"
+        blocks.append(_figure(anchor, "parts", "With one part left out", caption, partial(speed_bars, timed)))
+    return [*blocks, profile_table(f"{anchor}-table", record.rows)]
 
 
 def _envs(record: Record, anchor: str) -> list[Block]:
     rows = [row for row in record.rows if number(row.get("steps_per_second")) is not None and number(row.get("lanes"))]
-    table = plain_table(f"{anchor}-table", "The environment alone, by lanes and threads", record.rows)
+    plain = [{key: value for key, value in row.items() if key != "name"} for row in record.rows]
+    table = plain_table(f"{anchor}-table", "The environment alone, by lanes and threads", plain)
     if not rows:
         return [table]
-    caption = "Neither acting nor learning: no training can be faster than this. Whiskers: 95 % interval."
+    caption = f"Neither acting nor learning: no training can be faster than this. {WAVERING}"
     return [_figure(anchor, "lanes", "The environment alone", caption, partial(lanes_chart, rows)), table]
 
 
@@ -215,27 +234,23 @@ def _peers(record: Record, anchor: str) -> list[Block]:
 
 
 def _run(record: Record, anchor: str) -> list[Block]:
-    if not any(number(row.get("score_mean")) is not None and number(row.get("step")) is not None for row in record.rows):
-        return _other(record, anchor)
-    figure = _figure(anchor, "score", "Score", "Mean score of the games played.", partial(run_chart, record.rows))
-    last = plain_table(f"{anchor}-table", "The end of the run", record.rows[-1:])
-    return [figure, last]
+    """Finished runs: their curves, and the last evaluation of each."""
+    return [*_curves(record, anchor), runs_table(f"{anchor}-table", record.rows)]
 
 
 def _other(record: Record, anchor: str) -> list[Block]:
-    rows = [row for row in record.rows if number(row.get("steps_per_second")) is not None]
-    table = plain_table(f"{anchor}-table", "What was measured", record.rows)
-    if not rows:
-        return [table]
-    return [_figure(anchor, "speed", "Speed", "Whiskers: 95 % interval.", partial(speed_bars, rows)), table]
+    named = [{"label": f"repeat {place}"} | row for place, row in enumerate(record.rows, start=1)]
+    rows = [row for row in named if number(row.get("steps_per_second")) is not None]
+    table = plain_table(f"{anchor}-table", "What was measured", named)
+    return [_figure(anchor, "speed", "Speed", "", partial(speed_bars, rows)), table] if rows else [table]
 
 
 def anchor_of(record: Record, taken: set[str]) -> str:
     """An id for the section, unique on the page."""
     base = "record-" + (re.sub(r"[^A-Za-z0-9_-]+", "-", record.id).strip("-") or "unnamed")
-    anchor, number_tried = base, 1
+    anchor, tried = base, 1
     while anchor in taken:
-        number_tried += 1
-        anchor = f"{base}-{number_tried}"
+        tried += 1
+        anchor = f"{base}-{tried}"
     taken.add(anchor)
     return anchor

@@ -13,20 +13,20 @@ from fastdqn.report.bars import (
     draw_value_axis,
 )
 from fastdqn.report.numbers import number
-from fastdqn.report.svg import Drawing, shortened, tip
-from fastdqn.report.verdicts import Verdict, learning_verdict, speed_verdict
+from fastdqn.report.svg import CHARACTER, Drawing, shortened, tip
+from fastdqn.report.verdicts import BASELINE, Verdict, is_baseline, learning_verdict, speed_verdict
 
 STEPS_PER_SECOND = "environment steps per second"
 PART_HEADINGS = {
     "ladder": "The ladder: each rung on top of those above",
-    "extra": "Beside the ladder, counted into no speed-up",
-    "leave_one_out": "The whole ladder with one rung left out",
+    "extra": "The default and one more, against the default",
+    "leave_one_out": "The default without one, against the default",
 }
 FAR = 2.5  # a ceiling this many times beyond the fastest bar is named at the edge instead of squeezing all bars
 
 
 def row_name(row: dict[str, Any]) -> str:
-    for key in ("rung", "value", "name", "part", "label"):
+    for key in ("label", "rung", "value", "name", "run", "part"):
         if row.get(key) is not None:
             return str(row[key])
     return "row"
@@ -56,12 +56,12 @@ def ladder_chart(rows: list[dict[str, Any]], ceiling: dict[str, Any], width: int
     drawing = Drawing(width, bottom + AXIS_ROOM, "Speed by rung", _describe_speeds(rows, limit))
     draw_value_axis(drawing, layout, spans, highest, STEPS_PER_SECOND)
     draw_column_heads(drawing, layout, top - 12, ["steps/s", "change"])
+    if limit:
+        _draw_ceiling(drawing, layout, top, bottom, limit, highest, ceiling)
     for (heading, members), (first_y, _) in zip(groups, spans, strict=True):
         drawing.text(2, first_y - 10, shortened(heading, width, 6.9), "part")
         for index, row in enumerate(members):
             _draw_rung(drawing, layout, first_y + index * layout.row_height, row, highest)
-    if limit:
-        _draw_ceiling(drawing, layout, top, bottom, limit, highest, ceiling)
     return drawing
 
 
@@ -137,9 +137,8 @@ def _draw_ceiling(
     drawing.open_group("ceiling", words)
     drawing.line(x, top - 8, x, bottom, "ceiling-line" if fits else "ceiling-line far")
     name = f"ceiling {numbers.count(limit)}" + ("" if fits else " →")
-    room_right = drawing.width - x
-    anchor = "middle" if fits and min(room_right, x - layout.left) > 70 else "end"
-    drawing.text(x + (0 if anchor == "middle" else 4), top - 14, name, "ceiling-name", anchor)
+    half, edge = len(name) * CHARACTER / 2, layout.width if layout.narrow else layout.right + 36  # before the column heads
+    drawing.text(min(x, edge - half), top - 14, name, "ceiling-name", "middle")
     drawing.close_group()
 
 
@@ -197,6 +196,10 @@ def ratio_chart(rows: list[dict[str, Any]], peer: str, width: int) -> Drawing:
     drawing = Drawing(width, bottom + AXIS_ROOM, f"Speed against {peer}", f"Times as fast as {peer}. {said}.")
     draw_value_axis(drawing, layout, [(top, bottom)], highest, f"times the steps per second of {peer}", "×")
     one = layout.x(1.0, highest)
+    drawing.line(one, top - 8, one, bottom, "equal-line")
+    drawing.text(
+        2 if layout.narrow else one, top - 14, f"{peer} = 1", "ceiling-name", "start" if layout.narrow else "middle"
+    )
     for index, row in enumerate(compared):
         y, ratio, verdict = top + index * layout.row_height, float(row["ratio"]), ratio_verdict(row)
         around = _in_brackets(numbers.span(row.get("ratio_interval"), numbers.times))
@@ -212,15 +215,14 @@ def ratio_chart(rows: list[dict[str, Any]], peer: str, width: int) -> Drawing:
             drawing.whisker(layout.x(known[0], highest), layout.x(known[1], highest), layout.middle(y))
         draw_figures(drawing, layout, y, [numbers.times(ratio)])
         drawing.close_group()
-    drawing.line(one, top - 8, one, bottom, "equal-line")
-    drawing.text(max(one, 60), top - 14, f"{peer} = 1", "ceiling-name", "middle" if one > 60 else "start")
     return drawing
 
 
 def minutes_chart(rows: list[dict[str, Any]], target: float | None, width: int) -> Drawing:
     """Minutes until the target score; shorter is better."""
     layout = bar_layout(width, [row_name(row) for row in rows], columns=2)
-    top, bottom = 30.0, 30.0 + len(rows) * layout.row_height
+    top = 6.0 if layout.narrow else 30.0
+    bottom = top + len(rows) * layout.row_height
     highest = (max(number(row.get("minutes_to_target")) or 0.0 for row in rows) or 1.0) * 1.05
     said = "; ".join(f"{row_name(row)}: {numbers.shown(row.get('minutes_to_target'), numbers.minutes)}" for row in rows)
     score = "" if target is None else f" of {numbers.plain(target)}"
@@ -228,7 +230,8 @@ def minutes_chart(rows: list[dict[str, Any]], target: float | None, width: int) 
     draw_value_axis(drawing, layout, [(top, bottom)], highest, f"minutes until the target score{score} (shorter is better)")
     draw_column_heads(drawing, layout, top - 10, ["minutes", "change"])
     for index, row in enumerate(rows):
-        y, value, verdict = top + index * layout.row_height, number(row.get("minutes_to_target")), learning_verdict(row)
+        y, value = top + index * layout.row_height, number(row.get("minutes_to_target"))
+        verdict = BASELINE if is_baseline(row) else learning_verdict(row)
         if value is None:
             draw_name(drawing, layout, y, verdict.glyph, verdict.style, row_name(row))
             drawing.text(layout.left + 8, layout.middle(y) + 4.5, "target not reached", "quiet")

@@ -38,7 +38,8 @@ def split_chart(rows: list[dict[str, Any]], per_step: bool, width: int) -> Drawi
     """`per_step`: bars as long as a step takes; otherwise all bars are as long as the whole."""
     timed = any(_micros(row) is not None for row in rows)
     layout = bar_layout(width, [row_name(row) for row in rows], columns=1 if timed else 0)
-    top, bottom = 30.0, 30.0 + len(rows) * layout.row_height
+    top = 6.0 if layout.narrow else 30.0
+    bottom = top + len(rows) * layout.row_height
     totals = [_total(row, per_step) for row in rows]
     highest = max(totals) * (1.03 if per_step else 1.0)
     said = "; ".join(f"{row_name(row)}: {_spoken(row)}" for row in rows)

@@ -11,7 +11,8 @@ from fastdqn.report.speed_charts import ratio_verdict, row_name
 from fastdqn.report.split_chart import sections_of
 from fastdqn.report.verdicts import Verdict, learning_verdict, speed_verdict
 
-HEADS = {"steps_per_second": "steps/s", "words": "what was tried", "share": "share of the time"}
+HEADS = {"steps_per_second": "steps/s", "by_the_logs_formula": "steps/s by the log's formula", "label": "repeat"}
+DISTURBING_PERCENT = 25.0  # of one core
 PROMISES = {
     "SAME_NUMBERS": "same numbers",
     "SAME_DISTRIBUTION": "same distribution",
@@ -54,6 +55,7 @@ class Table:
         return list(dict.fromkeys(getattr(row, which) for row in self.rows))
 
 
+RowName = Callable[[dict[str, Any]], str]
 Measure = tuple[str, Callable[[dict[str, Any]], Cell]]
 
 
@@ -67,13 +69,25 @@ def _memory(row: dict[str, Any]) -> Cell:
     return Cell(shown(row.get("rss_mb"), numbers.megabytes), number(row.get("rss_mb")), note)
 
 
+def _versus_textbook(row: dict[str, Any]) -> Cell:
+    around = span(row.get("vs_textbook_interval"), numbers.times)
+    return Cell(shown(row.get("vs_textbook"), numbers.times), number(row.get("vs_textbook")), tip=around)
+
+
+def _cpu(row: dict[str, Any]) -> Cell:
+    """Other programs are named where they took enough to disturb."""
+    others = number(row.get("others_cpu_percent"))
+    note = f"others {others:.0f} %" if others is not None and others > DISTURBING_PERCENT else ""
+    return Cell(shown(row.get("cpu_percent"), numbers.whole_percent), number(row.get("cpu_percent")), note)
+
+
 def _verdict_cell(verdict: Verdict) -> Cell:
     return Cell(verdict.word, verdict.word, verdict=verdict, tip=verdict.tip)
 
 
 def _minutes(row: dict[str, Any]) -> Cell:
     change = number(row.get("minutes_change"))
-    note = "" if change is None else f"{numbers.times(change)} the minutes"
+    note = "" if change is None else f"{numbers.times(change)} as long"
     return Cell(shown(row.get("minutes_to_target"), numbers.minutes), number(row.get("minutes_to_target")), note)
 
 
@@ -82,17 +96,19 @@ def _change(row: dict[str, Any], baseline: bool) -> Cell:
     return Cell(MISSING, 1.0) if baseline else cell
 
 
-def measurement_table(key: str, caption: str, rows: list[dict[str, Any]], first: str, thing: str) -> Table:
+def measurement_table(
+    key: str, caption: str, rows: list[dict[str, Any]], first: str, thing: str, name_of: RowName = row_name
+) -> Table:
     """Ladders and sweeps. Columns in which nothing was measured are left out."""
     base = [speed_verdict(row).style == "base" or (first != "rung" and index == 0) for index, row in enumerate(rows)]
     is_base = {id(row): flag for row, flag in zip(rows, base, strict=True)}
     measures: list[Measure] = [
         ("steps/s", lambda row: measured(row, "steps_per_second", numbers.count, "interval")),
         ("change", lambda row: _change(row, is_base[id(row)])),
-        ("× textbook", lambda row: measured(row, "vs_textbook", numbers.times)),
+        ("× textbook", _versus_textbook),
         ("updates/s", lambda row: measured(row, "updates_per_second", numbers.count)),
         ("samples per step", lambda row: measured(row, "samples_per_step", numbers.plain)),
-        ("CPU %", lambda row: measured(row, "cpu_percent", numbers.whole_percent)),
+        ("CPU %", _cpu),
         ("GPU %", lambda row: measured(row, "gpu_percent", numbers.whole_percent)),
         ("memory", _memory),
         ("speed", lambda row: _verdict_cell(speed_verdict(row, is_base[id(row)]))),
@@ -104,14 +120,14 @@ def measurement_table(key: str, caption: str, rows: list[dict[str, Any]], first:
     for index, row in enumerate(rows):
         promise = PROMISES.get(str(row.get("promise") or ""), "")
         note = f"skipped: {row['skipped']}" if row.get("skipped") else promise
-        name = Cell(row_name(row), float(index), note, tip=str(row.get("summary") or ""))
+        name = Cell(name_of(row), float(index), note, tip=str(row.get("summary") or ""))
         cells = [name, *(make(row) for _, make in measures)]
         speed, learning = speed_verdict(row, is_base[id(row)]).word, learning_verdict(row).word
-        words = " ".join([row_name(row), note, str(row.get("summary") or ""), speed, learning])
+        words = " ".join([name_of(row), note, str(row.get("summary") or ""), speed, learning])
         table_rows.append(Row(cells, words.lower(), speed, learning))
     numeric = [False, *(head not in ("speed", "learning") for head, _ in measures)]
     heads = [first, *(head for head, _ in measures)]
-    notes = [(row_name(row), words) for row in rows if (words := _explained(row))]
+    notes = [(name_of(row), words) for row in rows if (words := _explained(row))]
     heading = f"What the {thing} do, and why learning was judged so"
     return Table(key, caption, heads, table_rows, numeric, thing, filters=True, notes=notes, notes_heading=heading)
 
@@ -138,7 +154,7 @@ def peers_table(key: str, rows: list[dict[str, Any]]) -> Table:
             _verdict_cell(ratio_verdict(row)),
             measured(row, "samples_per_step", numbers.plain),
             Cell(str(row.get("precision") or MISSING), str(row.get("precision") or "")),
-            measured(row, "cpu_percent", numbers.whole_percent),
+            _cpu(row),
             _memory(row),
         ]
         table_rows.append(Row(cells, row_name(row).lower()))
@@ -154,6 +170,40 @@ def split_table(key: str, rows: list[dict[str, Any]]) -> Table:
     ]
     numeric = [False, *([True] * len(sections))]
     return Table(key, "Share of the time by section", ["row", *sections], table_rows, numeric)
+
+
+def profile_table(key: str, rows: list[dict[str, Any]]) -> Table:
+    heads = ["left out", "what was run", "steps/s", "change", "share of the time"]
+    table_rows = []
+    for index, row in enumerate(rows):
+        words = str(row.get("words") or MISSING)
+        cells = [
+            Cell(str(row.get("part") or row_name(row)), float(index)),
+            Cell(words, words),
+            measured(row, "steps_per_second", numbers.count, "interval"),
+            measured(row, "change", numbers.times, "change_interval"),
+            measured(row, "share", numbers.percent),
+        ]
+        table_rows.append(Row(cells))
+    return Table(key, "What each part costs: the run with it left out", heads, table_rows, [False, False, True, True, True])
+
+
+def runs_table(key: str, rows: list[dict[str, Any]]) -> Table:
+    heads = ["run", "score", "games", "steps", "minutes", "steps/s", "samples per step", "seed"]
+    table_rows = []
+    for index, row in enumerate(rows):
+        cells = [
+            Cell(row_name(row), float(index)),
+            measured(row, "mean", numbers.plain, "interval"),
+            measured(row, "episodes", numbers.count),
+            measured(row, "steps", numbers.count),
+            measured(row, "minutes", numbers.minutes),
+            measured(row, "steps_per_second", numbers.count),
+            measured(row, "samples_per_step", numbers.plain),
+            Cell(shown(row.get("seed"), numbers.plain), number(row.get("seed"))),
+        ]
+        table_rows.append(Row(cells))
+    return Table(key, "The last evaluation of each run", heads, table_rows, [False] + [True] * 7, "runs")
 
 
 def curves_table(key: str, series: list[Series]) -> Table:
@@ -179,9 +229,8 @@ def _plain_cell(name: str, row: dict[str, Any]) -> Cell:
     """An interval that belongs to the value stands below it."""
     value, known = row.get(name), number(row.get(name))
     if known is not None:
-        write = numbers.percent if name == "share" else numbers.count
         around = row.get(f"{name}_interval", row.get("interval") if name == "steps_per_second" else None)
-        return Cell(write(known), known, span(around, write))
+        return Cell(numbers.count(known), known, span(around, numbers.count))
     return Cell(MISSING if value is None or value == "" else str(value), None if value is None else str(value))
 
 

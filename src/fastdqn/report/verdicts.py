@@ -26,15 +26,15 @@ _LEARNING = {
     "does not learn": ("✕", "down"),
     "reference does not learn": ("?", "same"),
     "undecided": ("?", "same"),
+    "reference": ("◆", "base"),
     "not measured": ("○", "none"),
 }
 BAD_LEARNING = ("learns worse", "does not learn")
-KEEPS_LEARNING = ("learns as well", "learns better")
 
 
 def is_baseline(row: dict[str, Any]) -> bool:
     """The textbook of a ladder: nothing was added and there is nothing to compare it with."""
-    return "rung" in row and row.get("adds") is None and row.get("part", "ladder") == "ladder"
+    return row.get("part") == "ladder" and row.get("adds") is None
 
 
 def speed_verdict(row: dict[str, Any], baseline: bool = False) -> Verdict:

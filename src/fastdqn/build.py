@@ -232,15 +232,18 @@ def build_update(
     if "no_grad" in switches:
         goal = without_graph(goal)
     loss = make_loss(online, goal, config.learner)
-    if "bf16" in switches:
-        loss = in_short_numbers(loss, device, torch.bfloat16)
-    if "fp16" in switches:
-        loss = in_short_numbers(loss, device, torch.float16)
+    if (dtype := dtype_of_passes(switches)) is not None:
+        loss = in_short_numbers(loss, device, dtype)
     if "compile" in switches:
         loss, why_not = compiled(loss, example, weights_of(optimizer))
         notes += [why_not] * bool(why_not)
     make = make_scaled_update if "fp16" in switches else make_update
     return make(loss, optimizer, config.learner.clip_grad_norm, grads_to_none="grads_to_none" in switches)
+
+
+def dtype_of_passes(switches: frozenset[str]) -> torch.dtype | None:
+    """What forward and backward passes are computed in; None: float32, as everything else."""
+    return torch.bfloat16 if "bf16" in switches else torch.float16 if "fp16" in switches else None
 
 
 def build_transfer(device: str, switches: frozenset[str]) -> Transfer:

@@ -155,6 +155,7 @@ LADDER = (
     ),
 )
 SWITCHES = {switch.name: switch for switch in LADDER}
+SHORT_NUMBERS = ("bf16", "fp16", "tf32")  # the ones that compute in less than float32
 
 
 def resolve(

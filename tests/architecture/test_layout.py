@@ -28,7 +28,7 @@ LAYERS = [
     ["bench"],
     ["plan", "evaluate", "film"],
     ["watch", "listing", "demo", "report"],
-    ["cli"],
+    ["cli", "cli_bench"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py"))

@@ -85,8 +85,8 @@ class Task:
 
 
 TASKS = {
-    "corridor": Task(CorridorEnv, target=1.0, budget_steps=2400, games=2),
-    "tightrope": Task(TightropeEnv, target=20.0, budget_steps=1600, games=20),
+    "corridor": Task(CorridorEnv, target=1.0, budget_steps=2000, games=2),
+    "tightrope": Task(TightropeEnv, target=20.0, budget_steps=1200, games=10),
 }
 SETTINGS = {
     "device": "cpu",
@@ -101,7 +101,8 @@ SETTINGS = {
     "learner.steps_per_update": 4,
     "learner.gamma": 0.8,
     "learner.lr": 5e-3,
-    "learner.target_every": 25,
+    "learner.target": "soft",
+    "learner.target_tau": 0.05,
     "learner.clip_grad_norm": 0,
     "learner.threads": 1,
 }
@@ -112,7 +113,7 @@ def job_of(name, seed=0, **settings):
     own = {
         "seed": seed,
         "limits.steps": task.budget_steps,
-        "evaluator.every_steps": task.budget_steps // 12,
+        "evaluator.every_steps": 100,
         "evaluator.episodes": task.games,
         "evaluator.lanes": task.games,
     }
@@ -121,7 +122,7 @@ def job_of(name, seed=0, **settings):
 
 def train(name, seeds, change=None):
     runs = [train_and_evaluate(job_of(name, seed), change) for seed in seeds]
-    assert all(run.updates > 300 and len(run.points) >= 12 for run in runs)
+    assert all(run.updates > 200 and len(run.points) >= 12 for run in runs)
     return runs
 
 
@@ -169,11 +170,6 @@ def actions_of_other_lanes(parts: Parts) -> None:
     parts.replay.append = lambda block: append(block._replace(action=np.roll(block.action, 1)))
 
 
-def observations_of_other_lanes(parts: Parts) -> None:
-    append = parts.replay.append
-    parts.replay.append = lambda block: append(block._replace(obs=np.roll(block.obs, 1, axis=0)))
-
-
 def target_never_syncs(parts: Parts) -> None:
     parts.learner._follow = lambda update: None
 
@@ -206,7 +202,6 @@ FAULTS = [
     (next_states_of_other_rows, "corridor"),
     (rewards_flipped, "corridor"),
     (actions_of_other_lanes, "tightrope"),
-    (observations_of_other_lanes, "tightrope"),
     (target_never_syncs, "corridor"),
     (ends_forgotten, "tightrope"),
     (only_the_oldest_rows, "corridor"),
@@ -251,44 +246,25 @@ def test_a_planted_fault_is_found(fault, name, healthy):
 
 # Is it slower?
 
-SLEEP_SECONDS = 0.001  # in every round, which takes about half of that without it
-ROUNDS = 3
 
-
-def slow_draw(parts: Parts) -> None:
+def sleeps_while_drawing(parts: Parts) -> None:
+    """For several times as long as an update takes: a busy machine cannot hide it."""
     draw = parts.learner.draw
 
     def drawn():
-        time.sleep(SLEEP_SECONDS)
+        time.sleep(0.002)
         return draw()
 
     parts.learner.draw = drawn
 
 
-def slow_env(parts: Parts) -> None:
-    recv = parts.env.recv
-
-    def received(group):
-        time.sleep(SLEEP_SECONDS)
-        return recv(group)
-
-    parts.env.recv = received
-
-
-@pytest.fixture(scope="module")
-def speeds():
-    """What is slowed -> its repeats, measured in turn."""
-    job = job_of("corridor", **{"learner.steps_per_update": 8, "replay.capacity": 2000})
-    repeats = {None: [], slow_draw: [], slow_env: []}
-    for _ in range(ROUNDS):
-        for change, measured in repeats.items():
-            measured.append(measure(job, 1.0, change).as_json())
-    return repeats
-
-
-@pytest.mark.parametrize("sleep", [slow_draw, slow_env])
-def test_a_sleep_in_a_part_is_found(sleep, speeds):
-    row = speed_columns(speeds[sleep], against=speeds[None])
-    print(f"{row['steps_per_second']:.0f} steps/s, {row['change']:.2f} times as fast, {row['change_interval']}")
-    assert all(speed["updates"] > 0 for speed in speeds[sleep] + speeds[None])
+def test_a_sleep_in_a_part_is_called_slower():
+    job = job_of("corridor", **{"replay.capacity": 2000})  # all of which is filled before the clock starts
+    healthy, sleepy = [], []
+    for _ in range(3):
+        healthy.append(measure(job, seconds=1.0).as_json())
+        sleepy.append(measure(job, seconds=1.0, change=sleeps_while_drawing).as_json())
+    row = speed_columns(sleepy, against=healthy)
+    print(f"{row['change']:.2f} times as fast ({row['change_interval']}), {row['steps_per_second']:.0f} steps/s")
+    assert all(speed["updates"] > 0 for speed in healthy + sleepy)
     assert row["speed_verdict"] == "slower"

@@ -278,13 +278,24 @@ def test_own_network():
     assert made.act(STATES[0], explore_too=False) in (0, 1)
 
 
-@pytest.mark.parametrize("name", [switch.name for switch in LADDER if switch.file.startswith(("replay", "actor"))])
+OF_THE_AGENT = [switch for switch in LADDER if switch.file.startswith(("replay", "actor", "learner"))]
+
+
+@pytest.mark.parametrize("name", [switch.name for switch in OF_THE_AGENT])
 def test_it_works_without_each_of_the_speed_ups(name):
     made = agent({"switches.off": [name]})
     for i in range(50):
         made.remember(STATES[i % 4], i % 2, 1.0, STATES[i % 4 + 1], i % 4 == 3)
         made.act(STATES[0], explore_too=False)
     assert made.learn() is not None
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the agent makes its network without the switches")
+def test_its_network_follows_the_switches():
+    made = Agent((4, 20, 20), 2, settings=SMALL | {"network.channels": [4], "switches.on": ["channels_last"]})
+    assert all(layer.inplace for layer in made._learner.online.modules() if isinstance(layer, torch.nn.ReLU))
+    kernel = made._learner.online.body[0].weight
+    assert kernel.is_contiguous(memory_format=torch.channels_last)
 
 
 # ---------------------------------------------------------------- save and load

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from typing import Any
+from typing import IO, Any
 
 from fastdqn.errors import UserError
 
@@ -40,10 +40,12 @@ class Children:
                 start_new_session=True,  # Ctrl-C reaches the parent only, which then ends its children
             )
             self._running.add(child)
+            patience = 0.0
             try:
                 lines = _lines_of(child, task, while_waiting, self._closed)
+                patience = 0.0 if self._closed.is_set() else 3.0
             finally:
-                _end(child, patience=0.0 if self._closed.is_set() else 3.0)
+                _end(child, patience)
                 self._running.discard(child)
             if self._closed.is_set():
                 raise KeyboardInterrupt
@@ -81,7 +83,7 @@ class Children:
     def close(self) -> None:
         self._closed.set()
         for child in list(self._running):
-            _end(child)
+            _kill(child)
 
 
 def _lines_of(
@@ -92,30 +94,43 @@ def _lines_of(
     assert child.stdout is not None
     lines: list[str] = []
     stdout = child.stdout
-    reader = threading.Thread(target=lambda: lines.extend(stdout), daemon=True)
+    reader = threading.Thread(target=_read, args=(stdout, lines), daemon=True)
     reader.start()
     with contextlib.suppress(BrokenPipeError):  # it died at once; its last words will tell
         child.stdin.write(json.dumps(task) + "\n")
         child.stdin.flush()
     began = time.monotonic()
-    while reader.is_alive() and not closed.is_set():
+    while reader.is_alive() and child.poll() is None and not closed.is_set():
         reader.join(0.1)
         while_waiting()
         if time.monotonic() - began > LONGEST_SECONDS:
             raise UserError(f"A measurement took longer than {LONGEST_SECONDS / 3600:.0f} hours and was ended: {task}")
+    if child.poll() is not None:
+        _kill(child)  # what it started, and left behind with its stdout still open
+        reader.join(3.0)
     return lines
+
+
+def _read(stdout: IO[str], lines: list[str]) -> None:
+    with contextlib.suppress(ValueError):  # it was closed meanwhile: nobody waits for more
+        lines.extend(stdout)
 
 
 def _end(child: "subprocess.Popen[str]", patience: float = 0.0) -> None:
     """Ends the child and its own children. `patience` seconds are for one that has answered, to leave by itself."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(timeout=patience)
+    _kill(child)
+    for stream in (child.stdin, child.stdout):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):  # of a task that nobody has read
+                stream.close()
+
+
+def _kill(child: "subprocess.Popen[str]") -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)  # its session, which it is the leader of
     child.wait()
-    for stream in (child.stdin, child.stdout):
-        if stream is not None:
-            stream.close()
 
 
 def _answer(lines: list[str], code: int, words: str) -> Answer:

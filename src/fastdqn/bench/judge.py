@@ -1,6 +1,7 @@
 """Trains variants over several seeds and judges whether they learn as well as the first of them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastdqn.bench.conduct import Conductor, Measuring
@@ -9,6 +10,8 @@ from fastdqn.bench.verdict import learning_verdict, median_time, time_to_target
 from fastdqn.bench.work import Work
 from fastdqn.env.cores import usable_cores
 from fastdqn.errors import UserError
+from fastdqn.prepare import prepare
+from fastdqn.run.preflight import check_memory, free_memory
 
 EVALUATIONS = 20  # on the way of one run
 EVALUATION_GAMES = 30  # what a target is judged by
@@ -32,6 +35,22 @@ class Judge:
             raise UserError(f"No score is known at which {work.env} counts as solved: give it with --target.")
         self.target = target if target is not None else 0.0
         self.trained: dict[str, list[TrainedJson]] = {}
+
+    def check(self, variants: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuses, before anything is measured, what could not be trained: not every rung's replay fits where the
+        default's does."""
+        for name, settings in variants.items() if self.measuring.seeds else ():
+            wanted = self.work.task({**settings, **self.settings(0)})["settings"]
+            job = prepare(self.work.env, self.work.preset, wanted, self.work.imports)
+            lanes = job.config.actor.lanes
+            if self.budget < lanes:
+                raise UserError(f"--steps must be {lanes} or more, one step of each lane, not {self.budget}.")
+            filled = min(1.0, self.budget / job.config.replay.capacity)
+            needs = [replace(need, bytes=int(need.bytes * filled)) if need.per_row else need for need in job.needs]
+            try:
+                check_memory(needs, free_memory() // self.measuring.jobs)
+            except UserError as fault:
+                raise UserError(f"{name} cannot be trained here. {fault}") from None
 
     def train(self, conductor: Conductor, variants: Mapping[str, Mapping[str, Any]], on_run: Callable[[], None]) -> None:
         """Every variant with every seed, seed by seed: if it is stopped, all variants have the seeds before."""

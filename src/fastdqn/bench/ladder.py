@@ -50,8 +50,9 @@ def rungs(job: Job, leave_one_out: bool = False) -> list[Rung]:
 
 def _extra(job: Job, switch: Switch, top: str) -> Rung | None:
     """The default with one more switch; None for one that belongs to other environments."""
-    missing = next(filter(None, (lacks(need, job.device) for need in switch.machine)), "")
-    if missing:
+    lacking = [lacks(need, job.device) for need in switch.machine]
+    lacking += [name for name in switch.needs if name not in job.switches]
+    if missing := next(filter(None, lacking), ""):
         return Rung(f"default + {switch.name}", "extra", job.switches, switch, top, skipped=f"needs {missing}")
     clashing = {other.name for other in LADDER if switch.name in other.clashes or other.name in switch.clashes}
     rung = Rung(f"default + {switch.name}", "extra", job.switches - clashing | {switch.name}, switch, top)
@@ -80,6 +81,7 @@ def run_ladder(work: Work, measuring: Measuring, leave_one_out: bool, keeper: Ke
         if measuring.timed
     ]
     judge = Judge(work, measuring)
+    judge.check({rung.name: rung.settings() for rung in timed})
     speeds: dict[str, list[dict[str, Any]]] = {}
 
     def refresh() -> None:

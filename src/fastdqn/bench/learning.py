@@ -103,7 +103,7 @@ def default_target(job: Job) -> float | None:
     import gymnasium
 
     env_id = job.kind.spec.env_id
-    if "dim" in job.kind.settings:
+    if env_id == "snake":
         return SNAKE_FOOD_PER_CELL * int(job.kind.settings["dim"]) ** 2
     for name, target in TARGETS.items():
         if name in env_id.lower():

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fastdqn.bench.clock import Clock, Speed
-from fastdqn.build import build_env, build_network, stack_of
+from fastdqn.build import build_env, build_network, dtype_of_passes, stack_of
 from fastdqn.learner.flops import forward_flops, step_flops
 from fastdqn.metrics import SECTIONS
 from fastdqn.prepare import Job, with_threads
@@ -67,8 +67,7 @@ def measure_ceiling(job: Job, seconds: float) -> dict[str, Any]:
     """What no run of this job can beat here: its arithmetic at the speed of one large matrix product, in the precision
     it uses and on all cores, and the environment alone."""
     job = with_threads(job)
-    short = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    dtype = next((kind for name, kind in short.items() if name in job.switches), torch.float32)
+    dtype = dtype_of_passes(job.switches) or torch.float32
     shape = job.kind.spec.state_shape(stack_of(job.config, job.kind))
     forward = forward_flops(lambda: build_network(job.config, job.kind, job.own_network), shape)
     per_step = step_flops(job.config, forward)

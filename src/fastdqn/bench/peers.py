@@ -15,10 +15,10 @@ from fastdqn.bench.work import Work
 from fastdqn.env.cores import usable_cores
 from fastdqn.errors import UserError, missing_package
 from fastdqn.learner.network import choose_kind
+from fastdqn.switches import SHORT_NUMBERS
 
 SB3, PLAIN = "stable-baselines3 DQN", "plain script of the books"
 OURS = "fastdqn default"
-SHORT_NUMBERS = ("bf16", "fp16", "tf32")
 SEARCH_SECONDS = 3.0
 # What every side is asked to do; the network follows the kind of observation
 COMMON: dict[str, Any] = {

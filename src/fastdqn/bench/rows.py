@@ -37,7 +37,8 @@ def speed_columns(speeds: Sequence[SpeedJson], against: Sequence[SpeedJson] | No
     if against:
         ratio = ratio_interval(windows_of(speeds), windows_of(against))
         row["change"], row["change_interval"] = ratio.value, [ratio.low, ratio.high]
-        row["speed_verdict"] = speed_verdict(ratio)
+        one_piece = min(sum(map(len, windows_of(side))) for side in (speeds, against)) < 2  # shows no spread
+        row["speed_verdict"] = "no clear difference" if one_piece else speed_verdict(ratio)
     return row
 
 

@@ -1,5 +1,6 @@
 """The smaller measurements: where the time goes, the environment alone, and the Snake log's own benchmark."""
 
+import statistics
 from typing import Any
 
 from fastdqn.bench.conduct import Conductor, Measuring, Variant, seconds_for
@@ -74,7 +75,7 @@ def run_throughput(episodes: int, steps: int, measuring: Measuring, keeper: Keep
     variant = Variant(f"{episodes} games", {"task": "throughput", "episodes": episodes, "steps": steps})
 
     def after_each(answers: dict[str, list[dict[str, Any]]]) -> None:
-        keeper.record["rows"] = answers[variant.name]
+        keeper.record["rows"] = answers.get(variant.name, [])
         keeper.save()
 
     conductor = Conductor("throughput", seconds_for(5.0) * measuring.repeats)
@@ -86,5 +87,4 @@ def run_throughput(episodes: int, steps: int, measuring: Measuring, keeper: Keep
 
 
 def _median(answers: list[dict[str, Any]]) -> float:
-    rates = sorted(float(answer["steps_per_second"]) for answer in answers)
-    return rates[len(rates) // 2]
+    return statistics.median(float(answer["steps_per_second"]) for answer in answers)

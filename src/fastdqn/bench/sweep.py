@@ -44,6 +44,17 @@ def _parse_one(text: str) -> tuple[str, list[Any]]:
     return key.strip(), [parse_number(value) for value in parsed]
 
 
+def named_points(points: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A row is called by all settings it sweeps; where several are swept and one differs, by those that differ from the
+    first row, which is then called 'as it is'."""
+    first, many = points[0], len(points[0]) > 1
+    few_differ = many and any(sum(point[key] != first[key] for key in first) == 1 for point in points)
+    if not few_differ:
+        return {name_of(point): point for point in points}
+    changed = [{key: value for key, value in point.items() if value != first[key]} for point in points]
+    return {name_of(difference) or "as it is": point for difference, point in zip(changed, points, strict=True)}
+
+
 def name_of(settings: dict[str, Any]) -> str:
     return ", ".join(f"{key.rsplit('.', 1)[-1]}={_text(value)}" for key, value in settings.items())
 
@@ -61,7 +72,7 @@ def _speeds(own: list[dict[str, Any]] | None, against: list[dict[str, Any]] | No
 def run_sweep(work: Work, points: list[dict[str, Any]], measuring: Measuring, keeper: Keeper) -> None:
     for point in points:  # all of them are checked before the first is measured
         prepare(work.env, work.preset, {**work.settings, **point}, work.imports)
-    named = {name_of(point): point for point in points}
+    named = named_points(points)
     reference = next(iter(named))
     variants = [
         Variant(name, work.task(point, task="speed", seconds=measuring.seconds))
@@ -69,6 +80,7 @@ def run_sweep(work: Work, points: list[dict[str, Any]], measuring: Measuring, ke
         if measuring.timed
     ]
     judge = Judge(work, measuring)
+    judge.check(named)
     speeds: dict[str, list[dict[str, Any]]] = {}
 
     def refresh() -> None:

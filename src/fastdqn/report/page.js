@@ -78,7 +78,7 @@
       }
       output.textContent = left === rows.length ? `${left} ${output.dataset.thing}` : `${left} of ${rows.length} ${output.dataset.thing}`;
     };
-    fields.forEach((field) => field.addEventListener("input", apply));
+    for (const field of fields) for (const kind of ["input", "change"]) field.addEventListener(kind, apply);
   }
 
   // Views: tabs with arrow keys

@@ -4,13 +4,15 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 EXTRAS := atari,classic,image,video,tb,peers,dev
 
-.PHONY: demo test test-slow lint format clean help
+.PHONY: demo test test-slow lint format tables report clean help
 
 help:
 	@echo "make demo       train a snake from nothing in three minutes, evaluate it, film it"
 	@echo "make test       the test suite (at most 10 minutes on 2 cores)"
 	@echo "make test-slow  the longer tests"
 	@echo "make lint       ruff and mypy"
+	@echo "make tables     write the tables of README and docs from the records in benchmarks/records"
+	@echo "make report     one page with all records: report.html"
 
 # The stamp is newer than what it was made from, so a second run of any target installs nothing
 $(STAMP): pyproject.toml constraints.txt
@@ -36,6 +38,12 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+tables: $(STAMP)
+	$(BIN)/python -m fastdqn.report.markdown README.md docs/seeds.md
+
+report: $(STAMP)
+	$(BIN)/python -m fastdqn report benchmarks/records --out report.html
 
 clean:
 	rm -rf .venv build dist src/*.egg-info

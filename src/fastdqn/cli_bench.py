@@ -1,5 +1,6 @@
 """`fastdqn bench ...`: the measuring commands. Parse and call; Ctrl-C keeps what was measured."""
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -246,7 +247,7 @@ def _number(option: str, text: str) -> float:
     from fastdqn.config import parse_number
 
     value = parse_number(text)
-    if isinstance(value, str):
+    if isinstance(value, str) or not math.isfinite(value):
         raise UserError(f"{option} must be a number, not '{text}'.")
     return float(value)
 

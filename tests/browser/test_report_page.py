@@ -60,8 +60,14 @@ def open_page(driver, page, width=LAPTOP, scheme="light"):
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    driver.get(page)
+    load(driver, page)
     driver.execute_script("try { localStorage.clear(); } catch (error) {} delete document.documentElement.dataset.theme;")
+
+
+def load(driver, address):
+    """Chromium's driver comes back early now and then, with half of the page read."""
+    driver.get(address)
+    WebDriverWait(driver, 30).until(lambda _: driver.execute_script("return document.readyState") == "complete")
 
 
 def find_all(root, selector):
@@ -236,7 +242,7 @@ def test_every_link_to_a_record_opens_a_file(browser):
     files = {link.get_attribute("href") for link in find_all(browser, 'a[href$="record.json"]')}
     assert len(files) == 8
     for address in files:
-        browser.get(address)
+        load(browser, address)
         assert '"version": 1' in browser.find_element(By.TAG_NAME, "body").text
 
 

@@ -18,9 +18,8 @@ def same_number_afterwards():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
-def test_one_thread_or_two(double):
-    one, two = parts_of(SMALL_CNN, double=double), parts_of(SMALL_CNN, double=double)
+def test_one_thread_or_two():
+    one, two = parts_of(SMALL_CNN, double=True), parts_of(SMALL_CNN, double=True)
     used = []
 
     def with_count(count):

@@ -262,8 +262,8 @@ def test_a_sleep_in_a_part_is_called_slower():
     job = job_of("corridor", **{"replay.capacity": 2000})  # all of which is filled before the clock starts
     healthy, sleepy = [], []
     for _ in range(3):
-        healthy.append(measure(job, seconds=1.0).as_json())
-        sleepy.append(measure(job, seconds=1.0, change=sleeps_while_drawing).as_json())
+        healthy.append(measure(job, seconds=0.75).as_json())
+        sleepy.append(measure(job, seconds=0.75, change=sleeps_while_drawing).as_json())
     row = speed_columns(sleepy, against=healthy)
     print(f"{row['change']:.2f} times as fast ({row['change_interval']}), {row['steps_per_second']:.0f} steps/s")
     assert all(speed["updates"] > 0 for speed in healthy + sleepy)

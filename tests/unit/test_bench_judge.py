@@ -217,17 +217,21 @@ def test_a_variant_that_does_not_fit_into_memory_is_refused(work, monkeypatch):
     Judge(work, Measuring(seeds=0)).check(variants)
 
 
-@pytest.mark.parametrize("measurement", ["ladder", "sweep"])
-def test_what_cannot_be_trained_is_refused_before_anything_is_measured(work, tmp_path, monkeypatch, measurement):
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda work, how, keeper: run_ladder(work, how, False, keeper),
+        lambda work, how, keeper: run_sweep(work, [{"learner.lr": 0.1}, {"learner.lr": 0.2}], how, keeper),
+    ],
+    ids=["ladder", "sweep"],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_measured(work, tmp_path, monkeypatch, run):
     asked = []
     monkeypatch.setattr(Children, "ask", lambda self, task, *rest: asked.append(task))
     how = Measuring(seeds=1, steps=3)
-    keeper = Keeper(measurement, subject_of_job(work.job), vars(how), str(tmp_path))
+    keeper = Keeper("ladder", subject_of_job(work.job), vars(how), str(tmp_path))
     with pytest.raises(UserError, match="--steps must be"):
-        if measurement == "ladder":
-            run_ladder(work, how, False, keeper)
-        else:
-            run_sweep(work, [{"learner.lr": 0.1}, {"learner.lr": 0.2}], how, keeper)
+        run(work, how, keeper)
     assert asked == []
     assert everything_in(tmp_path) == []
 

@@ -332,6 +332,7 @@ def check_table(out, job):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_real_ladder_from_end_to_end(runs, capsys):
     arguments = ["--seconds", "0.3", "--repeats", "1", "--out", "records", "--name", "mine"]
     assert main(["bench", "ladder", "snake", *as_arguments(QUICK), *arguments]) == 0

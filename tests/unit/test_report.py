@@ -212,6 +212,15 @@ def test_different_samples_per_step_are_in_the_headline():
     assert "equal" not in headline([loaded(record)])
 
 
+def test_another_precision_is_in_the_headline():
+    ladder, peers = fake_ladder(), fake_peers()
+    assert "in " not in headline([loaded(ladder), loaded(peers)]).replace("on this machine", "")
+    ladder["ceiling"]["precision"] = "bfloat16"
+    peers["rows"] = [row for row in peers["rows"] if row["name"] != "fastdqn default in fp32"]
+    said = headline([loaded(ladder), loaded(peers)])
+    assert "at equal samples per step, in bfloat16; 4.5× faster than stable-baselines3, in bf16" in said
+
+
 def test_rows_beside_the_ladder_never_make_the_headline():
     record = fake_ladder()
     record["rows"] = record["rows"][:9]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from fastdqn.metrics import SECTIONS
 from fastdqn.prepare import Job, with_threads
 from fastdqn.run.probe import Probe
 from fastdqn.runner.ceiling import env_alone
+from fastdqn.runner.inline import Every
 from fastdqn.runner.ports import Parts
 
 Change = Callable[[Parts], None]  # something done to the parts before they are timed: a part left out, a fault planted
@@ -30,9 +32,14 @@ def measure(job: Job, seconds: float, change: Change | None = None) -> Speed:
         actor, learner = probe.parts.actor, probe.parts.learner
         clock.first_step()
         probe.warm_up()
+        warm_rows, log_due = len(probe.rows), Every(probe.parts.config.log.every_steps)
+        log_due.passed(actor.steps)
         clock.start(actor.steps, learner.updates)
         while clock.tick(actor.steps, learner.updates) < seconds:
             probe.runner.round()
+            if log_due.passed(actor.steps):  # as a run does: what logging costs is part of the speed
+                probe.runner.log()
+        speed = clock.speed()
         probe.runner.log()
         details = {
             "lanes": probe.parts.env.num_lanes,
@@ -40,14 +47,15 @@ def measure(job: Job, seconds: float, change: Change | None = None) -> Speed:
             "capacity": probe.parts.config.replay.capacity,
             "notes": probe.parts.notes,
         }
-        return clock.speed(split=split_of(probe.rows[-1]), switches=sorted(probe.parts.switches), details=details)
+        split = split_of(probe.rows[warm_rows:])
+        return replace(speed, split=split, switches=sorted(probe.parts.switches), details=details)
     finally:
         probe.close()
 
 
-def split_of(row: dict[str, Any]) -> dict[str, float]:
-    """Section -> share of the time, from a line of metrics."""
-    seconds = {name: float(row[f"{name}_seconds"]) for name in (*SECTIONS, "other")}
+def split_of(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Section -> share of the time, from lines of metrics."""
+    seconds = {name: sum(float(row[f"{name}_seconds"]) for row in rows) for name in (*SECTIONS, "other")}
     total = sum(seconds.values()) or 1.0
     return {name: round(value / total, 4) for name, value in seconds.items()}
 

@@ -50,8 +50,8 @@ def draw_name(drawing: Drawing, layout: BarLayout, y: float, glyph: str, style: 
     base = y + 14 if layout.narrow else layout.middle(y) + 4.5
     if glyph:
         drawing.text(layout.left if layout.narrow else 2, base, glyph, f"glyph {style}")
-    start = (layout.left if layout.narrow else 2) + (GLYPH_ROOM if glyph else 0)
-    room = layout.width - start - 120 if layout.narrow else layout.left - start - 8
+    start = (layout.left if layout.narrow else 2) + (0 if not glyph else 18 if layout.narrow else GLYPH_ROOM)
+    room = layout.width - start - 106 if layout.narrow else layout.left - start - 8  # 106: the figures at the right
     drawing.text(start, base, shortened(name, room), "name")
 
 
@@ -83,6 +83,16 @@ def draw_value_axis(
         anchor = "start" if at_edge[0] else "end" if at_edge[1] else "middle"
         drawing.text(x, bottom + 17, tick_text(mark, highest, layout.narrow) + suffix, "tick", anchor)
     drawing.text((layout.left + layout.right) / 2, bottom + 37, label, "axis-label", "middle")
+
+
+def draw_standing_line(drawing: Drawing, layout: BarLayout, x: float, top: float, ys: list[float], style: str) -> None:
+    """A value that all bars are held against; `ys` are the tops of the rows. On a phone, where names stand above the bars,
+    it crosses the bars only."""
+    if layout.narrow:
+        for y in ys:
+            drawing.line(x, layout.bar_y(y) - 3, x, layout.bar_y(y) + layout.bar_height + 3, style)
+    else:
+        drawing.line(x, top, x, ys[-1] + layout.row_height, style)
 
 
 AXIS_ROOM = 46  # px below the bars that ticks and label need

@@ -67,6 +67,12 @@ def price(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     return f"at {numbers.plain(mine)} samples per step against {numbers.plain(other)}"
 
 
+def short_numbers(record: Record) -> str:
+    """The precision of the whole ladder where it is not that of the textbook, float32."""
+    precision = str(record.table("ceiling").get("precision") or "")
+    return "" if precision == "float32" else precision
+
+
 def versus(ratio: float, other: str) -> str:
     """'2.9× faster than x'; below 1 it says so."""
     if ratio >= 1.005:
@@ -107,6 +113,8 @@ def _ladder_sentence(record: Record, records: Sequence[Record]) -> str:
     words = versus(float(row["vs_textbook"]), f"the textbook DQN {_place(record, records)}")
     if cost := price(row, textbook_of(record)):
         words += f", {cost}"
+    if short := short_numbers(record):
+        words += f", in {short}"
     verdict = learning_verdict(row).word
     return f"{words}, but it {verdict}" if verdict in BAD_LEARNING else words
 
@@ -114,8 +122,9 @@ def _ladder_sentence(record: Record, records: Sequence[Record]) -> str:
 def _peer_sentence(record: Record) -> str:
     row = main_peer_row(record) or {}
     peer_row = next((other for other in record.rows if number(other.get("ratio")) is None), {})
-    cost = price(row, peer_row)
-    words = peer_words(row, peer_name(record))
+    words, cost, precision = peer_words(row, peer_name(record)), price(row, peer_row), row.get("precision")
+    if precision not in (None, peer_row.get("precision")):
+        words += f", in {precision}"
     return f"{words}, {cost}" if cost and "equal" not in cost else words
 
 
@@ -155,7 +164,8 @@ def _ladder_claims(record: Record) -> list[Claim]:
         f"{numbers.shown(row.get('steps_per_second'), numbers.count)} steps/s"
     )
     around = numbers.span(row.get("vs_textbook_interval"), numbers.times)
-    detail = " · ".join(part for part in (around, speed, f"{learning.glyph} learning: {learning.word}") if part)
+    learned = f"{learning.glyph} learning: {learning.word}"
+    detail = " · ".join(part for part in (around, speed, short_numbers(record), learned) if part)
     figure, style = numbers.headline_times(float(row["vs_textbook"])), "down" if learning.word in BAD_LEARNING else "up"
     found = [Claim(figure, "the steps per second of the textbook", detail, record, 0, style)]
     solved, before = number(row.get("minutes_to_target")), number(textbook.get("minutes_to_target"))

@@ -101,7 +101,9 @@ def sweep_label(row: dict[str, Any]) -> str:
     """The value alone where one setting was swept, otherwise all of them with their names."""
     settings = row.get("settings")
     values = list(settings.values()) if isinstance(settings, dict) else []
-    return str(values[0]) if len(values) == 1 else str(row.get("value", row_name(row)))
+    if len(values) != 1:
+        return str(row.get("value", row_name(row)))
+    return str(values[0]).lower() if isinstance(values[0], bool) else str(values[0])
 
 
 def sweep_chart(

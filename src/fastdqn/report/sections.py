@@ -92,7 +92,8 @@ def _ladder(record: Record, anchor: str) -> list[Block]:
         draw = partial(ladder_chart, rows, ceiling)
         blocks.append(_figure(anchor, "speed", "Speed by rung", caption, draw, _verdict_legend(rows)))
     blocks.append(measurement_table(f"{anchor}-table", "Every rung with its price and both verdicts", rows, "rung", "rungs"))
-    return blocks + _split_figure(rows, anchor) + _curves(record, anchor) + _minutes(record, anchor)
+    split = _split_figure([row for row in rows if row.get("part") != "leave_one_out"], anchor)
+    return blocks + split + _curves(record, anchor) + _minutes(record, anchor)
 
 
 def _was_timed(rows: list[dict[str, Any]]) -> bool:
@@ -128,7 +129,9 @@ def _minutes(record: Record, anchor: str) -> list[Block]:
     rows = [row for row in record.rows if _learning_was_measured(row)]
     if not any(number(row.get("minutes_to_target")) is not None for row in rows):
         return []
-    caption = "Median over seeds, evaluations left out. The glyph is the verdict on learning."
+    caption = (
+        "Median over seeds, from the first environment step, evaluations left out. The glyph is the verdict on learning."
+    )
     return [_figure(anchor, "minutes", "Time to target", caption, partial(minutes_chart, rows, _target(record)))]
 
 

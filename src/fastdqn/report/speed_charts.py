@@ -10,6 +10,7 @@ from fastdqn.report.bars import (
     draw_column_heads,
     draw_figures,
     draw_name,
+    draw_standing_line,
     draw_value_axis,
 )
 from fastdqn.report.numbers import number
@@ -57,7 +58,9 @@ def ladder_chart(rows: list[dict[str, Any]], ceiling: dict[str, Any], width: int
     draw_value_axis(drawing, layout, spans, highest, STEPS_PER_SECOND)
     draw_column_heads(drawing, layout, top - 12, ["steps/s", "change"])
     if limit:
-        _draw_ceiling(drawing, layout, top, bottom, limit, highest, ceiling)
+        ys = [first_y + index * layout.row_height for (_, members), (first_y, _) in zip(groups, spans, strict=True)
+              for index in range(len(members))]  # fmt: skip
+        _draw_ceiling(drawing, layout, top, ys, limit, highest, ceiling)
     for (heading, members), (first_y, _) in zip(groups, spans, strict=True):
         drawing.text(2, first_y - 10, shortened(heading, width, 6.9), "part")
         for index, row in enumerate(members):
@@ -127,7 +130,7 @@ def _change(row: dict[str, Any]) -> float | None:
 
 
 def _draw_ceiling(
-    drawing: Drawing, layout: BarLayout, top: float, bottom: float, limit: float, highest: float, ceiling: dict[str, Any]
+    drawing: Drawing, layout: BarLayout, top: float, ys: list[float], limit: float, highest: float, ceiling: dict[str, Any]
 ) -> None:
     fits = limit <= highest
     x = layout.x(limit, highest)
@@ -135,7 +138,7 @@ def _draw_ceiling(
     of_it = f"the fastest rung reaches {numbers.percent(share)} of it" if share else ""
     words = tip("Ceiling", f"{numbers.count(limit)} steps/s", str(ceiling.get("words") or ""), of_it)
     drawing.open_group("ceiling", words)
-    drawing.line(x, top - 8, x, bottom, "ceiling-line" if fits else "ceiling-line far")
+    draw_standing_line(drawing, layout, x, top - 8, ys, "ceiling-line" if fits else "ceiling-line far")
     name = f"ceiling {numbers.count(limit)}" + ("" if fits else " →")
     half, edge = len(name) * CHARACTER / 2, layout.width if layout.narrow else layout.right + 36  # before the column heads
     drawing.text(min(x, edge - half), top - 14, name, "ceiling-name", "middle")
@@ -196,7 +199,8 @@ def ratio_chart(rows: list[dict[str, Any]], peer: str, width: int) -> Drawing:
     drawing = Drawing(width, bottom + AXIS_ROOM, f"Speed against {peer}", f"Times as fast as {peer}. {said}.")
     draw_value_axis(drawing, layout, [(top, bottom)], highest, f"times the steps per second of {peer}", "×")
     one = layout.x(1.0, highest)
-    drawing.line(one, top - 8, one, bottom, "equal-line")
+    ys = [top + index * layout.row_height for index in range(len(compared))]
+    draw_standing_line(drawing, layout, one, top - 8, ys, "equal-line")
     drawing.text(
         2 if layout.narrow else one, top - 14, f"{peer} = 1", "ceiling-name", "start" if layout.narrow else "middle"
     )
@@ -236,8 +240,8 @@ def minutes_chart(rows: list[dict[str, Any]], target: float | None, width: int) 
             draw_name(drawing, layout, y, verdict.glyph, verdict.style, row_name(row))
             drawing.text(layout.left + 8, layout.middle(y) + 4.5, "target not reached", "quiet")
             continue
-        change = number(row.get("minutes_change"))
-        changed = "" if change is None else f"{numbers.times(change)} the minutes of the rung it is compared with"
+        change = None if is_baseline(row) else number(row.get("minutes_change"))
+        changed = "" if change is None else f"{numbers.times(change)} the minutes of the textbook"
         words = tip(row_name(row), numbers.minutes(value), changed, f"{verdict.glyph} learning: {verdict.word}")
         drawing.open_group("flat", words)
         drawing.rect(0, y, layout.width, layout.row_height, "hit", 4)

@@ -85,8 +85,8 @@ def _verdict_cell(verdict: Verdict) -> Cell:
     return Cell(verdict.word, verdict.word, verdict=verdict, tip=verdict.tip)
 
 
-def _minutes(row: dict[str, Any]) -> Cell:
-    change = number(row.get("minutes_change"))
+def _minutes(row: dict[str, Any], baseline: bool) -> Cell:
+    change = None if baseline else number(row.get("minutes_change"))
     note = "" if change is None else f"{numbers.times(change)} as long"
     return Cell(shown(row.get("minutes_to_target"), numbers.minutes), number(row.get("minutes_to_target")), note)
 
@@ -113,14 +113,15 @@ def measurement_table(
         ("memory", _memory),
         ("speed", lambda row: _verdict_cell(speed_verdict(row, is_base[id(row)]))),
         ("learning", lambda row: _verdict_cell(learning_verdict(row))),
-        ("minutes to target", _minutes),
+        ("minutes to target", lambda row: _minutes(row, is_base[id(row)])),
     ]
     measures = [(head, make) for head, make in measures if any(_says_something(make(row)) for row in rows)]
     table_rows = []
     for index, row in enumerate(rows):
         promise = PROMISES.get(str(row.get("promise") or ""), "")
         note = f"skipped: {row['skipped']}" if row.get("skipped") else promise
-        name = Cell(name_of(row), float(index), note, tip=str(row.get("summary") or ""))
+        whole = name_of(row).replace("+ ", "+\N{NO-BREAK SPACE}")
+        name = Cell(whole, float(index), note, tip=str(row.get("summary") or ""))
         cells = [name, *(make(row) for _, make in measures)]
         speed, learning = speed_verdict(row, is_base[id(row)]).word, learning_verdict(row).word
         words = " ".join([name_of(row), note, str(row.get("summary") or ""), speed, learning])

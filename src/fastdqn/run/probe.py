@@ -4,8 +4,10 @@ Nothing is assumed: all cores are often slower than one, and a GPU slower than t
 found is remembered, so that the same run on the same machine chooses the same again.
 """
 
+import os
 import platform
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from fastdqn.env.cores import usable_cores
 from fastdqn.env.kind import EnvKind
 from fastdqn.learner.flops import forward_flops, update_flops
 from fastdqn.learner.network import MakeBody
+from fastdqn.metrics import JsonlSink
 from fastdqn.run.measured import remember, remembered
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
@@ -34,7 +37,8 @@ class Probe:
     def __init__(self, config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> None:
         self.parts = build(probe_config(config, kind), kind, device, own_network)
         self.rows: list[dict[str, Any]] = []
-        self.runner = InlineRunner(self.parts, Stop(), self.rows.append, lambda score: None)
+        self._nowhere = JsonlSink(Path(os.devnull))  # a line is written as in a run, and kept nowhere
+        self.runner = InlineRunner(self.parts, Stop(), self._on_row, lambda score: None)
 
     def warm_up(self, seconds: float = 1.0) -> None:
         """Fills the replay, then learns for a while: kernels are compiled, caches warm, buffers allocated."""
@@ -57,7 +61,12 @@ class Probe:
             seconds *= 5
         return elapsed < seconds
 
+    def _on_row(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        self._nowhere.write(row)
+
     def close(self) -> None:
+        self._nowhere.close()
         self.runner.close()
 
 

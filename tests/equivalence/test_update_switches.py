@@ -52,7 +52,7 @@ def test_without_no_grad_the_goal_builds_a_graph_and_with_it_none(double):
 
 
 @pytest.mark.parametrize(("off", "asks"), [((), False), (("no_grad",), True)])
-def test_the_learner_uses_the_goal_of_its_switch(off, asks):
+def test_the_learner_uses_the_goal_that_no_grad_chooses(off, asks):
     parts = parts_of(SNAKE_MLP, off=off, double=True)
     targets, onlines = outputs_of(parts.learner.target), outputs_of(parts.learner.online)
     parts.learner.train_on(next(random_batches(parts, 1)))

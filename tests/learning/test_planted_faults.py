@@ -197,6 +197,8 @@ def only_the_oldest_rows(parts: Parts) -> None:
     sampler.draw = oldest
 
 
+# Each on a task that shows it. On the tightrope a next state is as good as any other, and in the corridor only the right
+# door leads to an end: there the wrong next states and the forgotten ends learn as well as the healthy run.
 FAULTS = [
     (next_state_is_the_state, "corridor"),
     (next_states_of_other_rows, "corridor"),

@@ -29,7 +29,7 @@ from fastdqn.run.probe import (
 )
 from tests.unit.tiny import TINY_SNAKE
 
-LARGE = TINY_SNAKE | {"network.hidden": [256, 256], "learner.batch_size": 128}  # more than 10 MFLOP an update
+LARGE = TINY_SNAKE | {"device": "cpu", "network.hidden": [256, 256], "learner.batch_size": 128}  # over 10 MFLOP an update
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def nothing_is_built(monkeypatch):
 
 
 def large_job(**settings):
-    return prepare("snake", settings=LARGE | {"device": "cpu"} | settings)
+    return prepare("snake", settings=LARGE | settings)
 
 
 def threads_for(job):
@@ -186,7 +186,7 @@ def test_a_longer_run_or_another_seed_is_the_same_question(four_cores, monkeypat
 
 
 def test_tiny_networks_are_never_measured(four_cores, nothing_is_built):
-    job = prepare("snake", settings=TINY_SNAKE)
+    job = prepare("snake", settings=TINY_SNAKE | {"device": "cpu"})
     assert measured_threads(job.config, job.kind, "cpu") == 1
     assert not cache_folder().exists()
 

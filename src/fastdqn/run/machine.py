@@ -49,7 +49,9 @@ def _version(package: str) -> str | None:
 
 def _commit() -> str | None:
     """The commit of the source tree this was run from, marked when it has been changed; None for an installed wheel.
-    A tree that was copied to another machine without its .git can say it in FASTDQN_COMMIT."""
+    A tree that was copied to another machine can say it in FASTDQN_COMMIT."""
+    if told := os.environ.get("FASTDQN_COMMIT"):
+        return told
     here = Path(__file__).parent
 
     def git(*words: str) -> str:
@@ -62,4 +64,4 @@ def _commit() -> str | None:
             "+changes" if git("status", "--porcelain", "--", str(here.parent)) else ""
         )
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("FASTDQN_COMMIT")
+        return None

@@ -79,15 +79,17 @@ class _Judged(_Measurement):
     """Measurements that can also judge learning."""
 
     to_target: bool = False
-    """also train every row to the target: minutes until solved, and a verdict on learning"""
+    """also train every row: minutes until the target is reached, and a verdict on learning"""
     seeds: Number = "3"
     """with --to-target: runs per row; a verdict that counts needs 8"""
     steps: MaybeNumber = None
-    """with --to-target: steps after which a run ends unsolved; default: the preset's"""
+    """with --to-target: steps of a run; default: the preset's"""
     target: MaybeNumber = None
     """with --to-target: the score that counts as solved; default: the environment's"""
     jobs: Number = "1"
     """with --to-target: runs trained at the same time (for verdicts only: their minutes are not kept)"""
+    stop_at_target: bool = False
+    """with --to-target: end a run when it is solved; quicker, but blind for what goes wrong after that"""
     learning_only: bool = False
     """with --to-target: time nothing, only train and judge"""
 
@@ -98,6 +100,7 @@ class _Judged(_Measurement):
             raise UserError(f"--seeds must be 1 or more, not {self.seeds}.")
         return super().measuring(
             timed=not self.learning_only,
+            stop_at_target=self.stop_at_target,
             seeds=_whole("--seeds", self.seeds),
             jobs=_whole("--jobs", self.jobs),
             steps=None if self.steps is None else _whole("--steps", self.steps),

@@ -83,7 +83,10 @@ def test_the_reference_is_called_so_and_says_how_far_it_came(work):
 def test_the_verdict_is_passed_on(work, runs, verdict):
     row = judge_of(work, {"old": GOOD, "new": runs}).columns("new", "old")
     assert row["learning_verdict"] == verdict
-    curves = [[[(250 * (n + 1), score) for n, score in enumerate(scores)] for scores in side] for side in (runs, GOOD)]
+    curves = [
+        [[(0, RANDOM), *((250 * (n + 1), score) for n, score in enumerate(scores))] for scores in side]
+        for side in (runs, GOOD)
+    ]
     expected = learning_verdict(*curves, TARGET, RANDOM, BUDGET)
     for name, value in vars(expected).items():
         assert row["learning"][name] == value, name
@@ -153,6 +156,7 @@ class Trainers:
 
 
 def test_every_variant_is_trained_with_every_seed(work):
+    assert Judge(work, Measuring(seeds=3, target=TARGET, stop_at_target=True)).settings(0)["limits.target"] == TARGET
     judge = Judge(work, Measuring(seeds=3, target=TARGET, steps=BUDGET))
     trainers, seen = Trainers(), []
     variants = {"slow": {"learner.batch_size": 8}, "fast": {"learner.batch_size": 16}}
@@ -162,7 +166,7 @@ def test_every_variant_is_trained_with_every_seed(work):
         (0, 8), (0, 16), (1, 8), (1, 16), (2, 8), (2, 16),
     ], "seed by seed"  # fmt: skip
     for each in settings:
-        assert (each["limits.steps"], each["limits.target"], each["evaluator.every_steps"]) == (BUDGET, TARGET, BUDGET // 20)
+        assert (each["limits.steps"], each["limits.target"], each["evaluator.every_steps"]) == (BUDGET, None, BUDGET // 20)
         assert each["evaluator.episodes"] == EVALUATION_GAMES == 30
         assert each["env.dim"] == 5
     assert all(task["task"] == "learn" for task in trainers.tasks)
@@ -242,8 +246,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_measured(work, tmp
 @pytest.mark.parametrize(
     ("env", "settings", "target"),
     [
-        ("snake", {}, 10.0),
-        ("snake", {"env.dim": 6}, 3.6),
+        ("snake", {}, 15.0),
+        ("snake", {"env.dim": 6}, 5.4),
         ("CartPole-v1", {}, 475.0),
         ("catch", {}, 0.9),
         pytest.param("pong", {}, 18.0, marks=needs_atari),

@@ -21,6 +21,7 @@ class Measuring:
     repeats: int = 3
     seeds: int = 0  # runs that are trained to judge learning; 0: learning is not measured
     timed: bool = True  # False: only learning is measured
+    stop_at_target: bool = False  # a run ends when it is solved, and what comes after is not seen
     jobs: int = 1  # trained at the same time; more than one, and their minutes mean nothing
     target: float | None = None
     steps: int | None = None  # budget of a trained run; None: the preset's

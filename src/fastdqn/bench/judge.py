@@ -72,13 +72,14 @@ class Judge:
         conductor.train_all(tasks, self.measuring.jobs, note)
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """Trained to the target or the budget, evaluated on the way as the target is defined."""
+        """Trained to the budget, evaluated on the way as the target is defined. A run that ended at its first evaluation
+        at the target would hide what goes wrong after it, and hold a lucky score for ever."""
         every = max(1, self.budget // EVALUATIONS)
         jobs = self.measuring.jobs
         return ({"learner.threads": max(1, usable_cores() // jobs)} if jobs > 1 else {}) | {
             "seed": seed,
             "limits.steps": self.budget,
-            "limits.target": self.target,
+            "limits.target": self.target if self.measuring.stop_at_target else None,
             "evaluator.every_steps": every,
             "evaluator.episodes": EVALUATION_GAMES,
             "evaluator.lanes": min(10, EVALUATION_GAMES),
@@ -128,4 +129,5 @@ class Judge:
 
 
 def _curves(runs: list[TrainedJson]) -> list[list[tuple[int, float]]]:
-    return [[(point["step"], point["score"]) for point in run["points"]] for run in runs]
+    """From random play at step 0 on: with many lanes the first evaluation comes later, which must not hide a poor start."""
+    return [[(0, run["random_score"]), *((point["step"], point["score"]) for point in run["points"])] for run in runs]

@@ -23,9 +23,11 @@ from fastdqn.build import (
     build_learner,
     build_replay,
     build_transfer,
+    dressed,
     exploration,
     guess_threads,
     learning_rate,
+    set_torch_flags,
 )
 from fastdqn.config import Config, make_config
 from fastdqn.env.cores import usable_cores
@@ -67,6 +69,8 @@ class Agent:
         switches, _ = resolve(wishes.on, wishes.off, wishes.prefer, self.device)
         torch.manual_seed(seeding.integer(seed, "weights"))
         online = make_network(self.config.network, shape, dtype, self.spec.num_actions, network)
+        dressed(online, switches, own=network is not None)
+        set_torch_flags(switches)
         parameters = sum(parameter.numel() for parameter in online.parameters())
         check_memory(memory_needs(self.config, self.spec, 1, switches, parameters))
         self._rng = seeding.stream(seed, "explore")

@@ -23,7 +23,7 @@ from fastdqn.learner.learner import Learner
 from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, make_network
 from fastdqn.learner.optimizer import make_optimizer
-from fastdqn.learner.precision import in_short_numbers, make_scaled_update, set_cudnn_search, set_tensor_cores
+from fastdqn.learner.precision import ScaledUpdate, in_short_numbers, set_cudnn_search, set_tensor_cores
 from fastdqn.learner.transfer import Transfer, pinned_transfer, plain_transfer
 from fastdqn.learner.update import Update, make_target_rule, make_update, weights_of
 from fastdqn.metrics import Meter, Timers
@@ -48,8 +48,7 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
     config = with_switches(config, switches)
     spec, stack = kind.spec, stack_of(config, kind)
     timers = Timers()
-    set_tensor_cores("tf32" in switches)
-    set_cudnn_search("cudnn_benchmark" in switches)
+    set_torch_flags(switches)
 
     torch.manual_seed(seeding.integer(config.seed, "weights"))
     online = build_network(config, kind, own_network, switches).to(device)
@@ -135,10 +134,20 @@ def build_network(
     """The same weights and the same values whatever the switches; without any it is the textbook's."""
     spec = kind.spec
     shape = spec.state_shape(stack_of(config, kind))
-    network = make_network(config.network, shape, spec.obs_dtype, spec.num_actions, own)
-    if "inplace_relu" in switches and own is None:
+    return dressed(make_network(config.network, shape, spec.obs_dtype, spec.num_actions, own), switches, own is not None)
+
+
+def dressed(network: QNetwork, switches: frozenset[str], own: bool) -> QNetwork:
+    """The network with the switches that concern it. A ReLU of the user's own is left as it is."""
+    if "inplace_relu" in switches and not own:
         network.relu_in_place()
     return network.keep_channels_last() if "channels_last" in switches else network
+
+
+def set_torch_flags(switches: frozenset[str]) -> None:
+    """What torch knows only one of in a process."""
+    set_tensor_cores("tf32" in switches)
+    set_cudnn_search("cudnn_benchmark" in switches)
 
 
 def build_greedy(network: nn.Module, device: str, switches: frozenset[str]) -> Greedy:
@@ -237,7 +246,7 @@ def build_update(
     if "compile" in switches:
         loss, why_not = compiled(loss, example, weights_of(optimizer))
         notes += [why_not] * bool(why_not)
-    make = make_scaled_update if "fp16" in switches else make_update
+    make: Callable[..., Update] = ScaledUpdate if "fp16" in switches else make_update
     return make(loss, optimizer, config.learner.clip_grad_norm, grads_to_none="grads_to_none" in switches)
 
 

@@ -64,7 +64,8 @@ def _values_for(env: str) -> dict[str, Any]:
     from fastdqn.prepare import prepare
 
     values: dict[str, Any] = {}
-    for section, content in prepare(env).config.model_dump().items():
+    config = prepare(env, settings={"device": "cpu"}).config  # nothing is measured to make a list
+    for section, content in config.model_copy(update={"device": "auto"}).model_dump().items():
         if isinstance(content, dict):
             values |= {f"{section}.{name}": value for name, value in content.items()}
         else:

@@ -1,6 +1,7 @@
 """From what the user asked for to a checked Job: environment found, config resolved, device chosen, memory counted.
 
-Nothing is allocated or written here, so every bad input ends before it can leave something half-done.
+Nothing of the run is allocated or written here, so every bad input ends before it can leave something half-done. Where a
+GPU and the CPU are both there and neither was asked for, a trial of some seconds decides, once a machine and work.
 """
 
 from collections.abc import Iterable, Mapping

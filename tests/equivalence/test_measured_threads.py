@@ -7,7 +7,7 @@ from fastdqn.env.cores import usable_cores
 from fastdqn.prepare import prepare, with_threads
 from tests.equivalence.updates import SNAKE_CNN, Setup, parts_of, random_batches, same_updates
 
-# A convolution's sums over the batch are shared out among the threads; few layers, as two threads wait on a busy machine
+# A convolution's sums over the batch are shared out among the threads; little else, as two threads wait on a busy machine
 SMALL_CNN = Setup("snake", SNAKE_CNN.settings | {"network.channels": [8], "network.hidden": []})
 
 
@@ -19,7 +19,7 @@ def same_number_afterwards():
 
 
 def test_one_thread_or_two():
-    one, two = parts_of(SMALL_CNN, double=True), parts_of(SMALL_CNN, double=True)
+    one, two = parts_of(SMALL_CNN, double=False), parts_of(SMALL_CNN, double=False)
     used = []
 
     def with_count(count):

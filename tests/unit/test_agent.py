@@ -290,7 +290,6 @@ def test_it_works_without_each_of_the_speed_ups(name):
     assert made.learn() is not None
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the agent makes its network without the switches")
 def test_its_network_follows_the_switches():
     made = Agent((4, 20, 20), 2, settings=SMALL | {"network.channels": [4], "switches.on": ["channels_last"]})
     assert all(layer.inplace for layer in made._learner.online.modules() if isinstance(layer, torch.nn.ReLU))

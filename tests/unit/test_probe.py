@@ -11,7 +11,6 @@ from torch import nn
 
 from fastdqn.build import build_network, exploration, rows_per_lane, stack_of
 from fastdqn.config import make_config
-from fastdqn.errors import UserError
 from fastdqn.learner.flops import forward_flops, step_flops, update_flops
 from fastdqn.prepare import prepare, with_threads
 from fastdqn.run import probe
@@ -228,16 +227,12 @@ class WithArray(nn.Module):
         return self.layer((states - self.mean).flatten(1))
 
 
-@pytest.mark.xfail(
-    strict=True, raises=RuntimeError, reason="its arithmetic is counted on the meta device, where its array is not"
-)
 def test_a_network_of_the_users_own_with_an_array_in_it(four_cores, monkeypatch):
     monkeypatch.setattr(probe, "_try_threads", lambda *given: {1: 10.0})
     job = prepare("snake", settings=LARGE, network=WithArray)
     assert threads_for(job) == 1
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the question does not tell networks of the user's own apart")
 def test_two_networks_of_the_users_own_are_two_questions(four_cores, monkeypatch):
     def own(width):
         return lambda shape, n: nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), width), nn.Linear(width, n))
@@ -273,9 +268,6 @@ def test_the_faster_device_is_taken_and_remembered(faster, gpu, monkeypatch):
     assert sorted(asked) == ["cpu", "cuda"]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=UserError, reason="the trial on the CPU refuses what was asked for by name for the GPU"
-)
 def test_a_wish_that_only_one_device_can_grant_chooses_it(gpu, monkeypatch):
     real = probe._rate_on
     monkeypatch.setattr(probe, "FILLED_ROWS", 300)

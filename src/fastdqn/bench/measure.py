@@ -43,7 +43,7 @@ def measure(job: Job, seconds: float, change: Change | None = None) -> Speed:
         probe.runner.log()
         details = {
             "lanes": probe.parts.env.num_lanes,
-            "rows_filled": probe.parts.config.replay.warmup_steps,
+            "rows_filled": probe.parts.ratio.warmup_steps,
             "capacity": probe.parts.config.replay.capacity,
             "notes": probe.parts.notes,
         }
@@ -77,7 +77,7 @@ def measure_ceiling(job: Job, seconds: float) -> dict[str, Any]:
     job = with_threads(job)
     dtype = dtype_of_passes(job.switches) or torch.float32
     shape = job.kind.spec.state_shape(stack_of(job.config, job.kind))
-    forward = forward_flops(lambda: build_network(job.config, job.kind, job.own_network), shape)
+    forward = forward_flops(lambda: build_network(job.config, job.kind), shape)
     per_step = step_flops(job.config, forward)
     peak = matrix_flops_per_second(job.device, dtype, seconds / 2)
     alone = measure_env(job, job.config.actor.lanes, seconds / 2)["steps_per_second"]

@@ -15,12 +15,11 @@ def compiled(loss: Loss, example: Batch, weights: list[torch.Tensor]) -> tuple[L
     def on_fields(*fields: Any) -> Any:
         return loss(Batch._make([*fields, None]))
 
-    fast = torch.compile(on_fields, dynamic=False)
-
     def call(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         return fast(*batch[:-1])  # all but the index, which the loss does not need
 
     try:
+        fast = torch.compile(on_fields, dynamic=False)
         call(example)[0].backward()  # type: ignore[no-untyped-call]
     except Exception as fault:  # whatever the compiler raises, training goes on without it
         first_line = (str(fault).strip().splitlines() or [""])[0]

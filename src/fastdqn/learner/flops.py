@@ -8,11 +8,12 @@ from torch import nn
 from fastdqn.config import Config
 
 
-def forward_flops(make_network: Callable[[], nn.Module], state_shape: tuple[int, ...]) -> int:
-    """Floating-point operations of one state through the network (a multiplication and an addition are two)."""
+def forward_flops(make_network: Callable[[], nn.Module], state_shape: tuple[int, ...], device: str = "meta") -> int:
+    """Floating-point operations of one state through the network (a multiplication and an addition are two). On the
+    device 'meta' nothing is computed, which not every network of a user's own can do: give 'cpu' for those."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    with torch.device("meta"):
+    with torch.device(device):
         network = make_network()
         states = torch.zeros(1, *state_shape)
     with FlopCounterMode(display=False) as counter, torch.no_grad():

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fastdqn.learner.update import FollowOnline, Update
+from fastdqn.learner.update import FollowOnline, StatefulUpdate, Update
 from fastdqn.metrics import Timers
 from fastdqn.transition import Batch
 
@@ -70,6 +70,7 @@ class Learner:
             "online": _copied(self.online.state_dict()),
             "target": _copied(self.target.state_dict()),
             "optimizer": _copied(self.optimizer.state_dict()),
+            "update": self.update.state() if isinstance(self.update, StatefulUpdate) else None,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -77,6 +78,18 @@ class Learner:
         self.online.load_state_dict(state["online"])
         self.target.load_state_dict(state["target"])
         self.optimizer.load_state_dict(_copied(state["optimizer"]))
+        _lay_out_like_weights(self.optimizer)
+        if state.get("update") is not None and isinstance(self.update, StatefulUpdate):
+            self.update.load_state(state["update"])
+
+
+def _lay_out_like_weights(optimizer: torch.optim.Optimizer) -> None:
+    """A fused optimizer walks a weight and its moments in the order they lie in memory, so a state that was saved with
+    another layout of the weights (channel planes, channels last) must be laid out as theirs."""
+    for weight, moments in optimizer.state.items():
+        for name, moment in moments.items():
+            if isinstance(moment, Tensor) and moment.shape == weight.shape and moment.stride() != weight.stride():
+                moments[name] = torch.empty_like(weight).copy_(moment)
 
 
 def _copied(tree: Any) -> Any:

@@ -28,7 +28,8 @@ class QNetwork(nn.Module):
         self.memory_format = torch.preserve_format
 
     def forward(self, state: Tensor) -> Tensor:
-        values: Tensor = self.body(state.to(torch.float32, memory_format=self.memory_format) * self.scale)
+        layout = self.memory_format if state.dim() == 4 else torch.preserve_format
+        values: Tensor = self.body(state.to(torch.float32, memory_format=layout) * self.scale)
         return values
 
     def keep_channels_last(self) -> "QNetwork":

@@ -1,11 +1,13 @@
 """Shorter numbers: passes in bfloat16 or float16 (switches `bf16`, `fp16`), tensor cores and cuDNN (`tf32`,
 `cudnn_benchmark`). Weights, gradients of weights and optimizer stay float32."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from fastdqn.learner.loss import Loss
-from fastdqn.learner.update import Update, weights_of
+from fastdqn.learner.update import weights_of
 from fastdqn.transition import Batch
 
 
@@ -21,26 +23,34 @@ def in_short_numbers(loss: Loss, device: str, dtype: torch.dtype) -> Loss:
     return short
 
 
-def make_scaled_update(
-    loss: Loss, optimizer: torch.optim.Optimizer, clip_grad_norm: float, *, grads_to_none: bool = False
-) -> Update:
+class ScaledUpdate:
     """An update whose loss is scaled up before the backward pass, so that small gradients survive float16. An update
     whose gradients overflow is left out, and the scale halved."""
-    weights = weights_of(optimizer)
-    scaler = torch.amp.GradScaler(weights[0].device.type)
 
-    def update(batch: Batch) -> tuple[Tensor, Tensor]:
-        loss_value, q_mean = loss(batch)
-        optimizer.zero_grad(set_to_none=grads_to_none)
-        scaler.scale(loss_value).backward()  # type: ignore[no-untyped-call]
-        if clip_grad_norm > 0:
-            scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(weights, clip_grad_norm)
-        scaler.step(optimizer)
-        scaler.update()
+    def __init__(
+        self, loss: Loss, optimizer: torch.optim.Optimizer, clip_grad_norm: float, *, grads_to_none: bool = False
+    ) -> None:
+        self._loss, self._optimizer = loss, optimizer
+        self._clip_grad_norm, self._grads_to_none = clip_grad_norm, grads_to_none
+        self._weights = weights_of(optimizer)
+        self._scaler = torch.amp.GradScaler(self._weights[0].device.type)
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        loss_value, q_mean = self._loss(batch)
+        self._optimizer.zero_grad(set_to_none=self._grads_to_none)
+        self._scaler.scale(loss_value).backward()  # type: ignore[no-untyped-call]
+        if self._clip_grad_norm > 0:
+            self._scaler.unscale_(self._optimizer)
+            nn.utils.clip_grad_norm_(self._weights, self._clip_grad_norm)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
         return loss_value.detach(), q_mean
 
-    return update
+    def state(self) -> dict[str, Any]:
+        return dict(self._scaler.state_dict())
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._scaler.load_state_dict(state)
 
 
 def set_tensor_cores(tf32: bool) -> None:

@@ -1,6 +1,7 @@
 """One update: loss, gradients, optimizer, target network. A plain function, put together at build time."""
 
 from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,17 @@ from fastdqn.learner.loss import Loss
 from fastdqn.transition import Batch
 
 Update = Callable[[Batch], tuple[Tensor, Tensor]]  # batch -> (loss, q_mean), detached scalars on the device
+
+
+@runtime_checkable
+class StatefulUpdate(Protocol):
+    """An update that remembers something from one batch to the next, such as the scale of a loss."""
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]: ...
+    def state(self) -> dict[str, Any]: ...
+    def load_state(self, state: dict[str, Any]) -> None: ...
+
+
 FollowOnline = Callable[[int], None]  # called after update number u (1, 2, ...): moves the target network
 
 

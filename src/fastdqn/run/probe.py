@@ -16,6 +16,7 @@ from fastdqn.build import build, build_network, stack_of
 from fastdqn.config import Config
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.kind import EnvKind
+from fastdqn.errors import UserError
 from fastdqn.learner.flops import forward_flops, update_flops
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink
@@ -25,6 +26,7 @@ from fastdqn.runner.ports import Stop
 
 CAPACITY = 20_000  # rows of a probe's replay: large enough to draw from, small enough to fill at once
 FILLED_ROWS, FILLED_PICTURES = 10_000, 2_000  # rows played before the first update; large pictures take longer
+LONGEST_FILL_SECONDS = 6.0  # a slow environment has filled less by then
 LARGE_PICTURE = 36 * 36
 TRIAL_SECONDS = 0.4  # each way is tried twice for so long
 WORTH_MEASURING = 10_000_000  # floating-point operations of an update, below which a second thread never pays
@@ -43,8 +45,11 @@ class Probe:
     def warm_up(self, seconds: float = 1.0) -> None:
         """Fills the replay, then learns for a while: kernels are compiled, caches warm, buffers allocated."""
         self.runner.start()
-        while self.parts.actor.steps < self.parts.config.replay.warmup_steps:
+        began = time.monotonic()
+        while self.parts.ratio.steps < self.parts.ratio.warmup_steps and time.monotonic() - began < LONGEST_FILL_SECONDS:
             self.runner.round()
+        self.parts.ratio.warmup_steps = min(self.parts.ratio.warmup_steps, self.parts.ratio.steps)  # what was filled will do
+        self.parts.actor.epsilon_at = lambda step: self.parts.config.actor.epsilon_end
         self.rate(seconds)
 
     def rate(self, seconds: float) -> float:
@@ -91,16 +96,18 @@ def measured_threads(config: Config, kind: EnvKind, device: str, own_network: Ma
     if cores == 1 or not device.startswith("cpu"):
         return 1  # on a GPU torch only queues work, and the emulator wants the cores
     shape = kind.spec.state_shape(stack_of(config, kind))
-    forward = forward_flops(lambda: build_network(config, kind, own_network), shape)
+    device_of_count = "meta" if own_network is None else "cpu"
+    forward = forward_flops(lambda: build_network(config, kind, own_network), shape, device_of_count)
     if update_flops(config, forward) < WORTH_MEASURING:
         return 1
     question = _question("threads", config, kind, device)
-    if (known := remembered(question)) is not None:
+    if own_network is None and (known := remembered(question)) is not None:
         return int(known)
     choices = sorted({2**power for power in range(cores.bit_length())} | {cores})
     rates = _try_threads(config, kind, device, own_network, [count for count in choices if count <= cores])
     best = fewest_of_the_fastest(rates)
-    remember(question, best)
+    if own_network is None:  # a function cannot be told from another one, so an answer about it is not kept
+        remember(question, best)
     return best
 
 
@@ -109,10 +116,12 @@ def measured_device(config: Config, kind: EnvKind, own_network: MakeBody | None 
     if not torch.cuda.is_available():
         return "cpu"
     question = _question("device", config, kind, "auto")
-    if (known := remembered(question)) is None:
-        known = max(("cpu", "cuda"), key=lambda device: _rate_on(device, config, kind, own_network))
-        remember(question, known)
-    return str(known)
+    if own_network is None and (known := remembered(question)) is not None:
+        return str(known)
+    best = max(("cpu", "cuda"), key=lambda device: _rate_on(device, config, kind, own_network))
+    if own_network is None:
+        remember(question, best)
+    return best
 
 
 def fewest_of_the_fastest(rates: dict[int, float]) -> int:
@@ -141,7 +150,11 @@ def _try_threads(
 
 
 def _rate_on(device: str, config: Config, kind: EnvKind, own_network: MakeBody | None) -> float:
-    probe = Probe(config, kind, device, own_network)
+    """Steps per second; 0 on a device that cannot do what was asked for by name."""
+    try:
+        probe = Probe(config, kind, device, own_network)
+    except UserError:
+        return 0.0
     try:
         probe.warm_up()
         return probe.rate(2 * TRIAL_SECONDS)

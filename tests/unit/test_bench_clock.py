@@ -11,7 +11,7 @@ import pytest
 
 from fastdqn.bench import clock as clock_module
 from fastdqn.bench.clock import Clock
-from fastdqn.bench.usage import Usage
+from fastdqn.run.usage import Usage
 
 
 @pytest.fixture

@@ -32,6 +32,12 @@ LARGE = TINY_SNAKE | {"device": "cpu", "network.hidden": [256, 256], "learner.ba
 
 
 @pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """As if nothing else ran on this machine, whatever else does."""
+    monkeypatch.setattr("fastdqn.run.usage.Usage.disturbed", lambda usage: False)
+
+
+@pytest.fixture(autouse=True)
 def own_memory(tmp_path, monkeypatch):
     """What other tests measured is not known here."""
     monkeypatch.setenv("FASTDQN_CACHE", str(tmp_path / "cache"))
@@ -390,3 +396,15 @@ def test_the_flops_of_a_preset():
     config, kind = config_and_kind()
     forward = forward_flops(lambda: build_network(config, kind), kind.spec.state_shape(1))
     assert forward == 2 * (16 * 100 * 27 + 1600 * 128 + 128 * 4)
+
+
+def test_an_answer_found_beside_busy_programs_is_used_and_not_kept(four_cores, monkeypatch):
+    asked = []
+    monkeypatch.setattr(probe, "_try_threads", lambda *given: asked.append(1) or {1: 1.0, 2: 10.0})
+    job = prepare("snake", settings=LARGE)
+    monkeypatch.setattr("fastdqn.run.usage.Usage.disturbed", lambda usage: True)
+    assert [threads_for(job), threads_for(job)] == [2, 2]
+    assert len(asked) == 2
+    monkeypatch.setattr("fastdqn.run.usage.Usage.disturbed", lambda usage: False)
+    assert [threads_for(job), threads_for(job)] == [2, 2]
+    assert len(asked) == 3

@@ -6,7 +6,7 @@ from typing import Any
 
 import psutil
 
-from fastdqn.bench.usage import Usage
+from fastdqn.run.usage import Usage
 
 WINDOW_SECONDS = 0.5  # length of a piece; the pieces show how much the speed wavers within one stretch
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from fastdqn.bench.children import WORKER, Answer, Children, Task
 from fastdqn.errors import UserError
+from fastdqn.run.usage import DISTURBING_PERCENT
 from fastdqn.run.view import ShareLine
 
 OVERHEAD_SECONDS = 6.0  # of a measuring process beside the timed stretch: imports, building, filling, warming up
-DISTURBING_PERCENT = 25.0  # of one core, used by other programs during a measurement
 FIRST_GUESS_SECONDS = 60.0  # what one training run takes, until one is done
 
 

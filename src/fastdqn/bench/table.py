@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastdqn.bench.conduct import DISTURBING_PERCENT
+from fastdqn.run.usage import DISTURBING_PERCENT
 
 Row = dict[str, Any]
 Column = tuple[str, Callable[[Row], str]]

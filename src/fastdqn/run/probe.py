@@ -21,6 +21,7 @@ from fastdqn.learner.flops import forward_flops, update_flops
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink
 from fastdqn.run.measured import remember, remembered
+from fastdqn.run.usage import Usage
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
 
@@ -104,9 +105,11 @@ def measured_threads(config: Config, kind: EnvKind, device: str, own_network: Ma
     if own_network is None and (known := remembered(question)) is not None:
         return int(known)
     choices = sorted({2**power for power in range(cores.bit_length())} | {cores})
+    usage = Usage("cpu")
+    usage.start()
     rates = _try_threads(config, kind, device, own_network, [count for count in choices if count <= cores])
     best = fewest_of_the_fastest(rates)
-    if own_network is None:  # a function cannot be told from another one, so an answer about it is not kept
+    if own_network is None and not usage.disturbed():  # a function cannot be told from another, so it is never remembered
         remember(question, best)
     return best
 
@@ -118,8 +121,10 @@ def measured_device(config: Config, kind: EnvKind, own_network: MakeBody | None 
     question = _question("device", config, kind, "auto")
     if own_network is None and (known := remembered(question)) is not None:
         return str(known)
+    usage = Usage("cpu")
+    usage.start()
     best = max(("cpu", "cuda"), key=lambda device: _rate_on(device, config, kind, own_network))
-    if own_network is None:
+    if own_network is None and not usage.disturbed():
         remember(question, best)
     return best
 

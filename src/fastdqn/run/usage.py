@@ -7,6 +7,8 @@ from typing import Any
 
 import psutil
 
+DISTURBING_PERCENT = 25.0  # of one core, used by other programs: a speed taken meanwhile is worth little
+
 
 class Usage:
     """`start()`, then `read()` once: use between the two. 100 % CPU is one core; the GPU is asked four times a second."""
@@ -17,13 +19,13 @@ class Usage:
         self._cpu_began = self._began = self._all_began = 0.0
 
     def start(self) -> None:
-        self._began, self._cpu_began, self._all_began = time.perf_counter(), self._cpu_seconds(), _machine_cpu_seconds()
+        self._began, self._cpu_began, self._all_began = time.perf_counter(), self._cpu_seconds(), machine_cpu_seconds()
         if self._gpu is not None:
             self._gpu.start()
 
     def read(self) -> dict[str, float | None]:
         busy = max(0.0, self._cpu_seconds() - self._cpu_began)
-        others = max(0.0, _machine_cpu_seconds() - self._all_began - busy)
+        others = max(0.0, machine_cpu_seconds() - self._all_began - busy)
         elapsed = time.perf_counter() - self._began
         return {
             "cpu_percent": 100.0 * busy / elapsed,
@@ -32,6 +34,10 @@ class Usage:
             "rss_mb": sum(_rss(process) for process in self._family()) / 1e6,
             "gpu_memory_mb": self._gpu.memory_mb() if self._gpu is not None else None,
         }
+
+    def disturbed(self) -> bool:
+        """Whether other programs were busy enough since the start to spoil a measurement."""
+        return (self.read()["others_cpu_percent"] or 0.0) > DISTURBING_PERCENT
 
     def _family(self) -> list[psutil.Process]:
         return [self._process, *self._process.children(recursive=True)]
@@ -78,7 +84,7 @@ class GpuSampler:
             self._readings.append(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)
 
 
-def _machine_cpu_seconds() -> float:
+def machine_cpu_seconds() -> float:
     """Busy time of all cores, whoever used them."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))

@@ -10,7 +10,7 @@ from fastdqn import hardware
 from fastdqn.config import LearnerConfig
 from fastdqn.errors import UserError
 from fastdqn.learner.loss import make_goal, make_loss
-from fastdqn.learner.precision import in_short_numbers, make_scaled_update, set_cudnn_search, set_tensor_cores
+from fastdqn.learner.precision import ScaledUpdate, in_short_numbers, set_cudnn_search, set_tensor_cores
 from fastdqn.learner.update import weights_of
 from tests.equivalence.updates import (
     CATCH_NATURE,
@@ -171,7 +171,7 @@ def test_an_overflow_in_fp16_leaves_the_weights_untouched(clip_grad_norm):
     learner, config = parts.learner, LearnerConfig(loss="mse")
     loss = make_loss(learner.online, make_goal(learner.online, learner.target, config), config)
     short = in_short_numbers(loss, "cpu", torch.float16)
-    learner.update = make_scaled_update(short, learner.optimizer, clip_grad_norm, grads_to_none=True)
+    learner.update = ScaledUpdate(short, learner.optimizer, clip_grad_norm, grads_to_none=True)
     *good, bad = random_batches(parts, 21)
     check_overflow(learner, good, overflowing(bad))
     assert {weight.grad.dtype for weight in weights_of(learner.optimizer)} == {torch.float32}

@@ -19,6 +19,7 @@ from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
 from fastdqn.learner.compiled import compiled
+from fastdqn.learner.hand_written import can_be_written_by_hand, make_hand_written_update
 from fastdqn.learner.learner import Learner
 from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, make_network
@@ -236,12 +237,14 @@ def build_update(
     notes: list[str],
 ) -> Update:
     """Goal, loss and update, each wrapped by the switches that are on."""
-    device = example.state.device.type
+    device, dtype = example.state.device.type, dtype_of_passes(switches)
+    if "hand_written" in switches and can_be_written_by_hand(online):
+        return make_hand_written_update(online, target, optimizer, config.learner, dtype or torch.float32)
     goal = make_goal(online, target, config.learner)
     if "no_grad" in switches:
         goal = without_graph(goal)
     loss = make_loss(online, goal, config.learner)
-    if (dtype := dtype_of_passes(switches)) is not None:
+    if dtype is not None:
         loss = in_short_numbers(loss, device, dtype)
     if "compile" in switches:
         loss, why_not = compiled(loss, example, weights_of(optimizer))

@@ -95,6 +95,13 @@ LADDER = (
         "all weights stepped in one call (fused Adam, foreach RMSprop); off: the optimizer as torch makes it by default",
     ),
     Switch(
+        "hand_written",
+        "learner/hand_written.py",
+        Promise.SAME_NUMBERS,
+        "the backward pass of our own networks written out; off: autograd",
+        clashes=("compile", "fp16"),
+    ),
+    Switch(
         "measured_threads",
         "run/probe.py",
         Promise.SAME_NUMBERS,

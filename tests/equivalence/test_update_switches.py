@@ -6,7 +6,9 @@ import torch
 from torch import nn
 
 from fastdqn.config import LearnerConfig
-from fastdqn.learner.loss import make_goal, without_graph
+from fastdqn.hardware import lacks
+from fastdqn.learner.loss import make_goal, make_loss, without_graph
+from fastdqn.learner.precision import in_short_numbers
 from fastdqn.learner.update import weights_of
 from tests.equivalence.updates import (
     CATCH_NATURE,
@@ -171,3 +173,75 @@ def test_channels_last_leaves_networks_without_convolutions_alone():
     (batch,) = random_batches(plain, 1)
     assert torch.equal(fast.learner.online(batch.state), plain.learner.online(batch.state))
     assert fast.learner.online.memory_format is plain.learner.online.memory_format
+
+
+# ---------------------------------------------------------------- hand_written
+
+
+@DOUBLE
+@pytest.mark.parametrize("setup", [SNAKE_MLP, SNAKE_CNN], ids=["mlp", "cnn"])
+@pytest.mark.parametrize("loss", ["huber", "mse"])
+def test_hand_written(setup, double, loss):
+    fast, _ = check_switch(setup, "hand_written", updates=100, double=double, loss=loss)
+    assert "hand_written" in fast.update.__qualname__
+
+
+def test_hand_written_on_the_nature_network():
+    check_switch(CATCH_NATURE, "hand_written", updates=30, double=True)
+
+
+def test_hand_written_without_clipping_and_with_a_soft_target():
+    check_switch(SNAKE_CNN, "hand_written", updates=50, clip_grad_norm=0, target_every=3)
+    with_soft = parts_of(SNAKE_MLP, ["hand_written"], target="soft", target_tau=0.1)
+    plain = parts_of(SNAKE_MLP, target="soft", target_tau=0.1)
+    plain.learner.load_state(with_soft.learner.state())
+    for batch in random_batches(plain, 20):
+        with_soft.learner.train_on(batch)
+        plain.learner.train_on(batch)
+    torch.testing.assert_close(weights(with_soft.learner), weights(plain.learner), rtol=0, atol=1e-4)
+
+
+def test_hand_written_builds_no_graph_and_trains_without_a_target_network():
+    parts = parts_of(SNAKE_MLP, ["hand_written"], target="none")
+    before = weights(parts.learner)
+    for batch in random_batches(parts, 3):
+        loss, value = parts.learner.update(batch)
+        assert not loss.requires_grad
+        assert not value.requires_grad
+    assert any(not torch.equal(before[name], after) for name, after in weights(parts.learner).items())
+
+
+def test_a_network_of_the_users_own_keeps_autograd():
+    from fastdqn.learner.hand_written import can_be_written_by_hand
+    from fastdqn.learner.network import QNetwork
+
+    ours = parts_of(SNAKE_CNN).learner.online
+    assert can_be_written_by_hand(ours)
+    for body in (
+        nn.Linear(3, 2),
+        nn.Sequential(nn.Linear(3, 2), nn.Tanh()),
+        nn.Sequential(nn.Linear(3, 2), nn.ReLU()),
+        nn.Sequential(nn.Linear(3, 2, bias=False)),
+        nn.Sequential(nn.Flatten(0), nn.Linear(3, 2)),
+        nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(18, 2)),
+        nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), nn.Flatten(), nn.Linear(18, 2)),
+    ):
+        assert not can_be_written_by_hand(QNetwork(body, "float32")), body
+
+
+@pytest.mark.skipif(bool(lacks("bf16", "cpu")), reason="needs bfloat16 instructions")
+@pytest.mark.parametrize("target", ["hard", "soft"])
+def test_short_copies_of_the_weights_are_never_stale(target):
+    """hand_written with bf16 keeps shortened weights of the target network until it changes. The loss of every update must
+    be the one that autocast finds for the weights as they are, with both networks moving all the time."""
+    how = {"target": target, "target_every": 5, "target_tau": 0.3, "lr": 1e-2, "double": True}
+    parts = parts_of(SNAKE_CNN, ["hand_written", "bf16"], **how)
+    learner, config = parts.learner, parts.config.learner
+    goal = without_graph(make_goal(learner.online, learner.target, config))
+    expected = in_short_numbers(make_loss(learner.online, goal, config), "cpu", torch.bfloat16)
+    for batch in random_batches(parts, 40):
+        loss, value = (number.item() for number in expected(batch))
+        learner.train_on(batch)
+        our_loss, our_value = learner.read_means()
+        assert our_loss == pytest.approx(loss, rel=0.02)
+        assert our_value == pytest.approx(value, abs=0.01 + 0.01 * abs(value))

@@ -40,7 +40,9 @@ CATCH_NATURE = Setup("catch", COMMON | {"network.kind": "nature", "network.chann
 
 def parts_of(setup: Setup, on: Iterable[str] = (), off: Iterable[str] = (), device: str = "cpu", **learner: Any) -> Parts:
     """What build.py makes of this setup; `learner` are settings of that section."""
-    wishes = {"device": device, "switches.on": list(on), "switches.off": list(off)}
+    # hand_written leaves nothing of what most switches change, so it is off unless it is the one that is asked for
+    off = {*off, "hand_written"} - {*on}
+    wishes = {"device": device, "switches.on": list(on), "switches.off": sorted(off)}
     chosen = {f"learner.{name}": value for name, value in learner.items()}
     job = prepare(setup.env, settings=setup.settings | wishes | chosen)
     return build(job.config, job.kind, device)

@@ -39,6 +39,11 @@ def part(all_rungs, name):
     return [rung for rung in all_rungs if rung.part == name]
 
 
+def clashing_with(switch):
+    """A clash may be declared on either side."""
+    return set(switch.clashes) | {other.name for other in LADDER if switch.name in other.clashes}
+
+
 def pretend(monkeypatch, answer):
     """A machine that has everything, or nothing, that a switch may need."""
     for module in (ladder, switches):
@@ -80,7 +85,7 @@ def test_every_other_switch_of_this_environment_is_an_extra(env):
             assert rung.skipped == f"needs {next(filter(None, missing))}"
         else:
             assert rung.skipped == ""
-            assert rung.switches == job.switches | {rung.adds.name}
+            assert rung.switches == job.switches - clashing_with(rung.adds) | {rung.adds.name}
     by_name = {rung.adds.name: rung for rung in extras}
     for name in ("pinned_copies", "cudnn_benchmark", "tf32", "fp16"):
         assert by_name[name].skipped == "needs a CUDA device"
@@ -103,8 +108,11 @@ def test_on_a_machine_that_has_everything_clashes_are_taken_out(monkeypatch, env
     job = prepare(env, settings={"device": "cpu", "switches.on": ["bf16"]})
     by_name = {rung.adds.name: rung for rung in rungs(job) if rung.part == "extra"}
     assert "bf16" in job.switches
-    assert by_name["fp16"].switches == job.switches - {"bf16"} | {"fp16"}
-    assert not any(rung.skipped for rung in by_name.values())
+    assert "bf16" in clashing_with(by_name["fp16"].adds)
+    assert "bf16" not in by_name["fp16"].switches
+    for rung in by_name.values():
+        assert rung.skipped == ""
+        assert rung.switches == job.switches - clashing_with(rung.adds) | {rung.adds.name}
     for rung in rungs(job, leave_one_out=True):
         assert prepare(env, settings={"device": "cpu", **rung.settings()}).switches == rung.switches, rung.name
 

@@ -1,0 +1,192 @@
+"""The update with its backward pass written by hand (switch `hand_written`): the same numbers without autograd.
+
+Autograd keeps a graph, allocates every gradient anew and walks Python objects that are as slow as the arithmetic of a
+small network. The networks here are chains of convolutions, ReLUs and linear layers, whose gradients fit on a page:
+
+    y = x W' + b        dx = dy W       dW = dy' x      db = sum of dy
+    y = max(x, 0)       dx = dy where y > 0
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fastdqn.config import LearnerConfig
+from fastdqn.learner.network import QNetwork
+from fastdqn.learner.update import Update, weights_of
+from fastdqn.transition import Batch
+
+Layers = list[tuple[nn.Module, bool]]  # a layer with weights (or Flatten), and whether a ReLU follows it
+
+
+def can_be_written_by_hand(network: QNetwork) -> bool:
+    """Whether the network is such a chain; a network of the user's own may be anything."""
+    return chain_of(network) is not None
+
+
+def chain_of(network: QNetwork) -> Layers | None:
+    if not isinstance(network.body, nn.Sequential):
+        return None
+    chain: Layers = []
+    for layer in network.body:
+        if type(layer) is nn.ReLU and chain and not chain[-1][1]:
+            chain[-1] = (chain[-1][0], True)
+        elif _is_plain(layer):
+            chain.append((layer, False))
+        else:
+            return None
+    return chain if chain and type(chain[-1][0]) is nn.Linear and not chain[-1][1] else None
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """A linear layer or convolution with a bias, nothing frozen, or a Flatten of everything but the batch."""
+    if type(layer) is nn.Flatten:
+        return (layer.start_dim, layer.end_dim) == (1, -1)
+    if type(layer) is nn.Conv2d and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):
+        return False
+    return type(layer) in (nn.Linear, nn.Conv2d) and layer.bias is not None and not layer._forward_hooks
+
+
+def make_hand_written_update(
+    online: QNetwork,
+    target: QNetwork,
+    optimizer: torch.optim.Optimizer,
+    config: LearnerConfig,
+    dtype: torch.dtype = torch.float32,
+) -> Update:
+    """`dtype` is what the passes are computed in; weights, their gradients and the loss are float32."""
+    mine = Chain(online, dtype)
+    theirs = mine if target is online else Chain(target, dtype)
+    weights = weights_of(optimizer)
+
+    @torch.no_grad()
+    def update(batch: Batch) -> tuple[Tensor, Tensor]:
+        mine.take_weights()
+        if theirs is not mine and theirs.has_moved():
+            theirs.take_weights()
+        next_state = mine.scaled(batch.next_state)
+        next_values = theirs.values(next_state)  # (B, actions)
+        if config.double:
+            best = mine.values(next_state).argmax(1, keepdim=True)
+            q_next = next_values.gather(1, best).squeeze(1)
+        else:
+            q_next = next_values.amax(1)
+        goal = batch.returns + batch.discount * q_next.float()
+
+        passed = mine.forward(mine.scaled(batch.state))
+        action = batch.action.unsqueeze(1)
+        q = passed[-1].gather(1, action).squeeze(1).float()
+        miss = q - goal
+        size = len(miss)
+        if config.loss == "huber":
+            slope = miss.clamp(-1.0, 1.0)
+            error = slope * (miss - 0.5 * slope)  # x^2 / 2 within 1, |x| - 1/2 beyond
+        else:
+            slope = 2.0 * miss
+            error = miss * miss
+        out_slope = torch.zeros_like(passed[-1])
+        out_slope.scatter_(1, action, (batch.weight * slope / size).to(dtype).unsqueeze(1))
+        mine.backward(passed, out_slope)
+        if config.clip_grad_norm > 0:
+            nn.utils.clip_grad_norm_(weights, config.clip_grad_norm, foreach=True)
+        optimizer.step()
+        return (batch.weight * error).mean(), q.mean()
+
+    return update
+
+
+class Chain:
+    """A network as a list of layers, with the weights as they are computed with: the network's own in float32, shortened
+    copies otherwise."""
+
+    def __init__(self, network: QNetwork, dtype: torch.dtype) -> None:
+        chain = chain_of(network)
+        assert chain is not None, "build.py asks can_be_written_by_hand first"
+        self._chain, self._dtype = chain, dtype
+        self._scale = network.scale
+        self._network = network
+        self._own: list[list[Tensor]] = [list(layer.parameters(recurse=False)) for layer, _ in chain]
+        self._taken: list[list[Tensor]] = [[weight.data for weight in own] for own in self._own]
+        self._versions: list[int] = []
+
+    def take_weights(self) -> None:
+        """Shortens the weights anew; in float32 they are the network's own anyway."""
+        if self._dtype != torch.float32:
+            self._taken = [[weight.data.to(self._dtype) for weight in own] for own in self._own]
+
+    def has_moved(self) -> bool:
+        """Whether a target network was changed since this was last asked. Only for those: torch counts the changes that
+        copying and mixing make, but not those of a fused optimizer."""
+        before, self._versions = self._versions, [weight._version for own in self._own for weight in own]
+        return before != self._versions
+
+    def scaled(self, state: Tensor) -> Tensor:
+        """As QNetwork.forward scales: in float32, then shortened."""
+        layout = self._network.memory_format if state.dim() == 4 else torch.preserve_format
+        return (state.to(torch.float32, memory_format=layout) * self._scale).to(self._dtype)
+
+    def values(self, x: Tensor) -> Tensor:
+        for (layer, relu), taken in zip(self._chain, self._taken, strict=True):
+            x = _through(layer, taken, x)
+            if relu:
+                x.relu_()
+        return x
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """What goes into each layer, and last what comes out."""
+        passed = [x]
+        for (layer, relu), taken in zip(self._chain, self._taken, strict=True):
+            x = _through(layer, taken, x)
+            if relu:
+                x.relu_()
+            passed.append(x)
+        return passed
+
+    def backward(self, passed: Sequence[Tensor], slope: Tensor) -> None:
+        """Fills the gradients of the network's weights from the slope of the loss at its output."""
+        for number in range(len(self._chain) - 1, -1, -1):
+            layer, relu = self._chain[number]
+            into, out = passed[number], passed[number + 1]
+            if relu:
+                slope = torch.ops.aten.threshold_backward(slope, out, 0)
+            if isinstance(layer, nn.Flatten):
+                slope = slope.view(into.shape) if into.is_contiguous() else slope.reshape(into.shape)
+                continue
+            goes_on = any(self._own[:number])  # below the first weights nobody asks
+            slope = _back_through(layer, self._own[number], self._taken[number], into, slope, goes_on)
+            if not goes_on:
+                return
+
+
+def _through(layer: nn.Module, taken: list[Tensor], x: Tensor) -> Tensor:
+    if isinstance(layer, nn.Linear):
+        return torch.nn.functional.linear(x, taken[0], taken[1])
+    if isinstance(layer, nn.Conv2d):
+        return torch.conv2d(x, taken[0], taken[1], layer.stride, layer.padding, layer.dilation, layer.groups)
+    return x.flatten(1)
+
+
+def _back_through(
+    layer: nn.Module, own: list[Tensor], taken: list[Tensor], into: Tensor, slope: Tensor, goes_on: bool
+) -> Tensor:
+    """Leaves the gradients of the layer's weights and gives the slope at its input (if anybody needs it)."""
+    if isinstance(layer, nn.Linear):
+        _leave(own[0], slope.t() @ into)
+        _leave(own[1], slope.sum(0, dtype=torch.float32))
+        return slope @ taken[0] if goes_on else slope
+    assert isinstance(layer, nn.Conv2d)
+    back, kernel, bias = torch.ops.aten.convolution_backward(
+        slope, into, taken[0], [own[1].numel()], layer.stride, layer.padding, layer.dilation, False, [0, 0], layer.groups,
+        [goes_on, True, True],
+    )  # fmt: skip
+    _leave(own[0], kernel)
+    _leave(own[1], bias)
+    return back if goes_on else slope
+
+
+def _leave(weight: Tensor, gradient: Tensor) -> None:
+    """Into the gradient's own memory once there is some: nothing is allocated for it after the first update."""
+    if weight.grad is None:
+        weight.grad = torch.empty_like(weight)
+    weight.grad.copy_(gradient)

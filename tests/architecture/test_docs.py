@@ -16,6 +16,8 @@ from fastdqn.config import setting_rows
 from fastdqn.env.atari_settings import PROTOCOLS, AtariSettings
 from fastdqn.evaluator import Score
 from fastdqn.metrics import Meter, Timers
+from fastdqn.report.markdown import rewrite
+from fastdqn.report.records import load_records
 from fastdqn.run import folder
 from fastdqn.run.machine import describe_machine
 from fastdqn.switches import LADDER, SWITCHES
@@ -128,6 +130,14 @@ def test_python_in_the_text_is_python(page):
     for language, text in blocks(page):
         if language == "python":
             ast.parse(textwrap.dedent(text))
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "seeds.md"], ids=name_of)
+def test_tables_and_figures_are_what_the_records_say(page):
+    """`make tables` writes them; nobody else may."""
+    folder = ROOT / "benchmarks" / "records"
+    records = {record.id: record for record in load_records([str(folder)])} if any(folder.glob("**/record.json")) else {}
+    assert rewrite(page.read_text(), records, page.parent) == page.read_text()
 
 
 def test_every_page_is_in_the_index():

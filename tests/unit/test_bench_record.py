@@ -199,6 +199,13 @@ def test_the_command_can_be_typed_again(monkeypatch, program):
     assert line.startswith("fastdqn bench sweep snake network.hidden=[64],[256,256] --name 'two words' ")
 
 
+def test_where_the_record_went_is_no_part_of_the_command(monkeypatch):
+    monkeypatch.setattr(
+        "sys.argv", ["fastdqn", "bench", "envs", "--out", "/some/place", "snake", "--out=there", "--seconds", "2"]
+    )
+    assert command_line() == "fastdqn bench envs snake --seconds 2"
+
+
 # ---------------------------------------------------------------- bench keep
 
 

@@ -75,8 +75,14 @@ class Keeper:
 
 
 def command_line() -> str:
-    """The command as it can be typed again."""
-    words = [Path(sys.argv[0]).name if not sys.argv[0].endswith("__main__.py") else "fastdqn", *sys.argv[1:]]
+    """The command as it can be typed again anywhere: where the record went is left out."""
+    words = [Path(sys.argv[0]).name if not sys.argv[0].endswith("__main__.py") else "fastdqn"]
+    given = iter(sys.argv[1:])
+    for word in given:
+        if word == "--out":
+            next(given, None)
+        elif not word.startswith("--out="):
+            words.append(word)
     return " ".join(word if re.fullmatch(r"[\w./:=,\[\]+-]+", word) else shlex.quote(word) for word in words)
 
 

@@ -38,7 +38,7 @@ task = read_task()
 doing = task["do"]
 if doing == "answer":
     print("progress, which is no answer", flush=True)
-    answer({"number": task.get("number"), "pid": os.getpid(), "session": os.getsid(0), "threads": threading.active_count()})
+    answer({"number": task.get("number"), "pid": os.getpid(), "group": os.getpgid(0), "threads": threading.active_count()})
 elif doing == "words":
     print("a first line of progress", flush=True)
     sys.exit("the last words\\nin two lines")
@@ -123,7 +123,7 @@ def left_over():
 def test_a_child_answers_with_its_last_line(children):
     answer = children.ask({"do": "answer", "number": 3})
     assert answer["number"] == 3
-    assert answer["session"] == answer["pid"], "a session of its own: Ctrl-C in a terminal does not reach it"
+    assert answer["group"] == answer["pid"], "a group of its own: Ctrl-C in a terminal does not reach it"
     assert answer["threads"] == 2, "one of them waits for the end of the parent"
     assert gone(answer["pid"])
 

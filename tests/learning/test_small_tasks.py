@@ -82,8 +82,8 @@ def test_snake_on_a_small_board_learns_to_eat(runs):
         "actor.epsilon_steps": 15_000,
         "log.every_steps": 2000,
     }
-    run = fastdqn.train("snake", steps=40_000, settings=settings, quiet=True)
+    run = fastdqn.train("snake", steps=40_000, seed=2, settings=settings, quiet=True)
     rows = run.metrics()
     assert run.updates > 4000
     assert rows[0]["score_mean"] < 1
-    assert run.score.mean > 2.5
+    assert run.score.mean > 3.5  # over seeds it lies between 2 and 8; random play eats 0.2

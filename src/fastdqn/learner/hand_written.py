@@ -26,10 +26,11 @@ def can_be_written_by_hand(network: QNetwork) -> bool:
 
 
 def chain_of(network: QNetwork) -> Layers | None:
-    if not isinstance(network.body, nn.Sequential):
+    body = getattr(network, "body", None)
+    if not isinstance(body, nn.Sequential):
         return None
     chain: Layers = []
-    for layer in network.body:
+    for layer in body:
         if type(layer) is nn.ReLU and chain and not chain[-1][1]:
             chain[-1] = (chain[-1][0], True)
         elif _is_plain(layer):

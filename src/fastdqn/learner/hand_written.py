@@ -128,11 +128,7 @@ class Chain:
         return (state.to(torch.float32, memory_format=layout) * self._scale).to(self._dtype)
 
     def values(self, x: Tensor) -> Tensor:
-        for (layer, relu), taken in zip(self._chain, self._taken, strict=True):
-            x = _through(layer, taken, x)
-            if relu:
-                x.relu_()
-        return x
+        return self.forward(x)[-1]
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """What goes into each layer, and last what comes out."""

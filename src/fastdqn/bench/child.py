@@ -1,8 +1,8 @@
 """The child's side of a measurement: one task from the parent, one answer to it, and no life without it.
 
-The task is one line of JSON on stdin, the answer is the last line of stdout. The parent holds stdin open until it has
-the answer: its end tells the child that nobody waits any more (so `subprocess.run(input=...)`, which closes it at once,
-cannot be the parent).
+The task is one line of JSON on stdin, the answer is the last line of stdout. A further line on stdin is a turn, for a task
+that is measured in turns (turns.py). The parent holds stdin open until it has the answer: its end tells the child that
+nobody waits any more (so `subprocess.run(input=...)`, which closes it at once, cannot be the parent).
 """
 
 import json
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastdqn.bench.clock import Clock, Speed
+from fastdqn.bench.turns import give_turns
 from fastdqn.errors import UserError
 
 PARENT_IS_GONE = 3  # exit code
@@ -50,8 +51,8 @@ def answer(result: dict[str, Any]) -> None:
 
 def _end_with_parent(stdin: int) -> None:
     """Reads the descriptor itself: a thread inside sys.stdin.read() holds a lock that Python's own exit waits for."""
-    while os.read(stdin, 4096):
-        pass
+    while words := os.read(stdin, 4096):
+        give_turns(words.count(b"\n"))
     os._exit(PARENT_IS_GONE)  # at once: the main thread may be deep inside an emulator
 
 

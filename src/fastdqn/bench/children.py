@@ -3,54 +3,173 @@
 import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from typing import IO, Any
+from typing import Any
 
+from fastdqn.bench.turns import SO_FAR
 from fastdqn.errors import UserError
+from fastdqn.run.usage import free_memory
 
 WORKER = "fastdqn.bench.worker"
 LONGEST_SECONDS = 6 * 3600.0
 Task = dict[str, Any]
 Answer = dict[str, Any]
+OnSpeed = Callable[[int, Answer, bool], None]  # number of the task, its speed so far, whether that is its answer
+
+
+class Child:
+    """One measuring process: its task goes in, its lines come out."""
+
+    def __init__(self, task: Task, module: str) -> None:
+        self._task = task
+        self._words = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed in `end`)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            text=True,
+            start_new_session=True,  # Ctrl-C reaches the parent only, which then ends its children
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._last_line = ""
+        self._began = time.monotonic()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.tell(json.dumps(task))
+
+    def tell(self, line: str) -> None:
+        """Its stdin stays open: an end of it would tell it to stop."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died; its last words will tell
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def next_line(self, while_waiting: Callable[[], None], closed: threading.Event) -> str | None:
+        """The next line of its stdout; None when there will be none."""
+        while not closed.is_set():
+            ended = not self._reader.is_alive() or self._process.poll() is not None
+            if ended:
+                self.kill()  # what it started, and left behind with its stdout still open
+                self._reader.join(3.0)
+            try:
+                self._last_line = self._lines.get(timeout=0.0 if ended else 0.1)
+                return self._last_line
+            except queue.Empty:
+                if ended:
+                    return None
+            while_waiting()
+            if time.monotonic() - self._began > LONGEST_SECONDS:
+                hours = LONGEST_SECONDS / 3600
+                raise UserError(f"A measurement took longer than {hours:.0f} hours and was ended: {self._task}")
+        return None
+
+    def answer(self) -> Answer:
+        """A sentence from the child is raised as UserError; a child that died, with its last words."""
+        self._words.seek(0)
+        return _answer(self._last_line, self._process.returncode, self._words.read())
+
+    def leave(self) -> None:
+        """One that has answered leaves by itself within some seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=3.0)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # its session, which it is the leader of
+        self._process.wait()
+
+    def end(self) -> None:
+        self.kill()
+        for stream in (self._process.stdin, self._process.stdout, self._words):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):  # of a task that nobody has read
+                    stream.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError):  # it was closed meanwhile: nobody waits for more
+            for line in self._process.stdout:
+                self._lines.put(line)
 
 
 class Children:
     """Runs tasks in processes of their own. `close` ends those that are still running, with everything they started."""
 
     def __init__(self) -> None:
-        self._running: set[subprocess.Popen[str]] = set()
+        self._running: set[Child] = set()
         self._closed = threading.Event()
 
     def ask(self, task: Task, module: str = WORKER, while_waiting: Callable[[], None] = lambda: None) -> Answer:
-        """The child's answer. A sentence from the child is raised as UserError; a child that dies, with its last words."""
-        with tempfile.TemporaryFile("w+") as words:
-            child = subprocess.Popen(
-                [sys.executable, "-m", module],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=words,
-                text=True,
-                start_new_session=True,  # Ctrl-C reaches the parent only, which then ends its children
-            )
-            self._running.add(child)
-            patience = 0.0
-            try:
-                lines = _lines_of(child, task, while_waiting, self._closed)
-                patience = 0.0 if self._closed.is_set() else 3.0
-            finally:
-                _end(child, patience)
-                self._running.discard(child)
-            if self._closed.is_set():
-                raise KeyboardInterrupt
-            words.seek(0)
-            return _answer(lines, child.returncode, words.read())
+        """The answer of one child."""
+        with self._child(task, module) as child:
+            while child.next_line(while_waiting, self._closed) is not None:
+                pass
+            return self._answer_of(child)
+
+    def ask_in_turns(
+        self,
+        asked: Sequence[tuple[Task, str]],
+        turns: int,
+        on_speed: OnSpeed,
+        while_waiting: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Tasks (each with its module) in processes that live side by side and take turns (turns.py), as many of them as
+        the memory holds. A task that knows no turns has the machine to itself until it has answered."""
+        with contextlib.ExitStack() as group:
+            waiting: list[tuple[int, Child]] = []
+            memory = Memory()
+            for number, (task, module) in enumerate(asked):
+                child = group.enter_context(self._child(task | {"turns": turns}, module))
+                if self._turn(number, child, on_speed, while_waiting):
+                    waiting.append((number, child))
+                if not memory.holds_another(task):
+                    self._play_out(waiting, on_speed, while_waiting)
+                    waiting.clear()
+                    group.close()
+            self._play_out(waiting, on_speed, while_waiting)
+
+    def _play_out(self, waiting: list[tuple[int, Child]], on_speed: OnSpeed, while_waiting: Callable[[], None]) -> None:
+        """Turn by turn until all have answered; every second time in the opposite order."""
+        while waiting:
+            for number, child in waiting:
+                child.tell("turn")
+                if not self._turn(number, child, on_speed, while_waiting):
+                    waiting = [(other, one) for other, one in waiting if one is not child]
+            waiting = waiting[::-1]
+
+    def _turn(self, number: int, child: Child, on_speed: OnSpeed, while_waiting: Callable[[], None]) -> bool:
+        """Until the child's turn is over; whether it waits for another."""
+        while (line := child.next_line(while_waiting, self._closed)) is not None:
+            if line.startswith(f'{{"{SO_FAR}"'):
+                on_speed(number, json.loads(line)[SO_FAR], False)
+                return True
+        on_speed(number, self._answer_of(child), True)
+        return False
+
+    def _answer_of(self, child: Child) -> Answer:
+        if self._closed.is_set():
+            raise KeyboardInterrupt
+        child.leave()
+        return child.answer()
+
+    @contextlib.contextmanager
+    def _child(self, task: Task, module: str) -> Iterator[Child]:
+        child = Child(task, module)
+        self._running.add(child)
+        try:
+            yield child
+        finally:
+            child.end()
+            self._running.discard(child)
 
     def ask_all(
         self,
@@ -83,60 +202,28 @@ class Children:
     def close(self) -> None:
         self._closed.set()
         for child in list(self._running):
-            _kill(child)
+            child.kill()
 
 
-def _lines_of(
-    child: "subprocess.Popen[str]", task: Task, while_waiting: Callable[[], None], closed: threading.Event
-) -> list[str]:
-    """Everything the child says on stdout. Its stdin stays open meanwhile: an end of it would tell it to stop."""
-    assert child.stdin is not None
-    assert child.stdout is not None
-    lines: list[str] = []
-    stdout = child.stdout
-    reader = threading.Thread(target=_read, args=(stdout, lines), daemon=True)
-    reader.start()
-    with contextlib.suppress(BrokenPipeError):  # it died at once; its last words will tell
-        child.stdin.write(json.dumps(task) + "\n")
-        child.stdin.flush()
-    began = time.monotonic()
-    while reader.is_alive() and child.poll() is None and not closed.is_set():
-        reader.join(0.1)
-        while_waiting()
-        if time.monotonic() - began > LONGEST_SECONDS:
-            raise UserError(f"A measurement took longer than {LONGEST_SECONDS / 3600:.0f} hours and was ended: {task}")
-    if child.poll() is not None:
-        _kill(child)  # what it started, and left behind with its stdout still open
-        reader.join(3.0)
-    return lines
+class Memory:
+    """Whether the machine holds one process more of the kind that was started last, with room to spare."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, int] = {}
+        self._largest: dict[str, int] = {}
+
+    def holds_another(self, task: Task) -> bool:
+        free = free_memory(str(task.get("settings", {}).get("device", "cpu")))
+        for where, now in free.items():
+            self._largest[where] = max(self._largest.get(where, now // 20), self._free.get(where, now) - now)
+        self._free = free
+        return all(now > 2 * self._largest[where] for where, now in free.items())
 
 
-def _read(stdout: IO[str], lines: list[str]) -> None:
-    with contextlib.suppress(ValueError):  # it was closed meanwhile: nobody waits for more
-        lines.extend(stdout)
-
-
-def _end(child: "subprocess.Popen[str]", patience: float = 0.0) -> None:
-    """Ends the child and its own children. `patience` seconds are for one that has answered, to leave by itself."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(timeout=patience)
-    _kill(child)
-    for stream in (child.stdin, child.stdout):
-        if stream is not None:
-            with contextlib.suppress(BrokenPipeError):  # of a task that nobody has read
-                stream.close()
-
-
-def _kill(child: "subprocess.Popen[str]") -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)  # its session, which it is the leader of
-    child.wait()
-
-
-def _answer(lines: list[str], code: int, words: str) -> Answer:
+def _answer(line: str, code: int, words: str) -> Answer:
     try:
-        answer = json.loads(lines[-1])
-    except (IndexError, ValueError):
+        answer = json.loads(line)
+    except ValueError:
         last = "\n".join(words.strip().splitlines()[-15:])
         raise RuntimeError(f"a measurement ended without an answer (exit code {code}):\n{last}") from None
     if not isinstance(answer, dict):

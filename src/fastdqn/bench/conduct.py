@@ -1,15 +1,18 @@
-"""Conducts a measurement: every variant once a round, the order turned around each time, one process after the other."""
+"""Conducts a measurement: every variant once a round in a process of its own, the order turned around each time; within a
+round the processes take turns, so that a slow minute of the machine slows all of them."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fastdqn.bench.children import WORKER, Answer, Children, Task
+from fastdqn.bench.turns import number_of_turns
 from fastdqn.errors import UserError
 from fastdqn.run.usage import DISTURBING_PERCENT
 from fastdqn.run.view import ShareLine
 
-OVERHEAD_SECONDS = 6.0  # of a measuring process beside the timed stretch: imports, building, filling, warming up
+OVERHEAD_SECONDS = 7.0  # of a measuring process beside the timed stretch: imports, building, filling, warming up
+REFRESH_SECONDS = 5.0  # a record is brought up to date so often while processes take turns
 FIRST_GUESS_SECONDS = 60.0  # what one training run takes, until one is done
 
 
@@ -64,16 +67,49 @@ class Conductor:
         seconds: float,
         after_each: Callable[[dict[str, list[Answer]]], None],
     ) -> dict[str, list[Answer]]:
-        """Variant -> its answers, one a round. `after_each` sees all answers so far after every measurement."""
+        """Variant -> its answers, one a round. `after_each` sees all answers so far, those of a round that goes on
+        included: whoever stops it keeps what was measured."""
         answers: dict[str, list[Answer]] = {}
         after_each(answers)
         for number in range(repeats):
-            for variant in variants if number % 2 == 0 else list(variants)[::-1]:
-                answer = self.ask(variant.task, f"{variant.name} ({number + 1} of {repeats})", seconds, variant.module)
-                answers.setdefault(variant.name, []).append(answer)
-                self._line.say(f"  {variant.name}: {answer['steps_per_second']:,.0f} steps/s{_disturbed(answer)}")
-                after_each(answers)
+            self._round(variants if number % 2 == 0 else variants[::-1], number, repeats, seconds, answers, after_each)
+            after_each(answers)
         return answers
+
+    def _round(
+        self,
+        variants: Sequence[Variant],
+        number: int,
+        repeats: int,
+        seconds: float,
+        answers: dict[str, list[Answer]],
+        after_each: Callable[[dict[str, list[Answer]]], None],
+    ) -> None:
+        turns = number_of_turns(seconds)
+        before, began, refreshed = self._done, time.monotonic(), time.monotonic()
+        seen: dict[str, int] = {}  # variant -> turns it has had
+        doing = f"round {number + 1} of {repeats}"
+
+        def note(place: int, speed: Answer, final: bool) -> None:
+            nonlocal refreshed, began
+            name = variants[place].name
+            answers.setdefault(name, [])[number:] = [speed]
+            seen[name] = turns + 1 if final else seen.get(name, 0) + 1
+            self._done = before + sum(_weight(had, turns, seconds) for had in seen.values())
+            began = time.monotonic()
+            if final or seen[name] == 1:
+                look = "" if final else ", a first look"
+                self._line.say(f"  {name}: {speed['steps_per_second']:,.0f} steps/s{look}{_disturbed(speed)}")
+            if seen[name] == 1 or time.monotonic() - refreshed > REFRESH_SECONDS:
+                refreshed = time.monotonic()
+                after_each(answers)
+
+        def show() -> None:
+            step = OVERHEAD_SECONDS if len(seen) < len(variants) else seconds / turns
+            self._show(min(0.95 * step, time.monotonic() - began), doing)
+
+        self.children.ask_in_turns([(variant.task, variant.module) for variant in variants], turns, note, show)
+        self._done = before + len(variants) * seconds_for(seconds)
 
     def ask(self, task: Task, doing: str, seconds: float, module: str = WORKER) -> Answer:
         """One measurement that should take about `seconds` and its overhead."""
@@ -116,6 +152,11 @@ class Conductor:
 def _disturbed(answer: Answer) -> str:
     others = answer.get("others_cpu_percent") or 0.0
     return f"  (other programs used {others:.0f} % of a core meanwhile)" if others > DISTURBING_PERCENT else ""
+
+
+def _weight(had: int, turns: int, seconds: float) -> float:
+    """Seconds of work behind a process that had so many turns; the first comes with all of the overhead."""
+    return OVERHEAD_SECONDS + (had - 1) / turns * seconds if had else 0.0
 
 
 def seconds_for(stretch: float) -> float:

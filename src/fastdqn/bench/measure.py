@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fastdqn.bench.clock import Clock, Speed
+from fastdqn.bench.turns import Turns
 from fastdqn.build import build_env, build_network, dtype_of_passes, stack_of
 from fastdqn.learner.flops import forward_flops, step_flops
 from fastdqn.metrics import SECTIONS
@@ -20,11 +21,11 @@ from fastdqn.runner.ports import Parts
 Change = Callable[[Parts], None]  # something done to the parts before they are timed: a part left out, a fault planted
 
 
-def measure(job: Job, seconds: float, change: Change | None = None) -> Speed:
-    """Warms up, then plays and learns for `seconds` by the clock."""
+def measure(job: Job, seconds: float, change: Change | None = None, turns: Turns | None = None) -> Speed:
+    """Warms up, then plays and learns for `seconds` by the clock, in turns with others where there are some."""
     job = with_threads(job)
     torch.set_num_threads(job.threads)
-    clock = Clock(job.device, job.threads, job.config.learner.batch_size)
+    clock = Clock(job.device, job.threads, job.config.learner.batch_size, turns)
     probe = Probe(job.config, job.kind, job.device, job.own_network)
     try:
         if change is not None:
@@ -34,28 +35,28 @@ def measure(job: Job, seconds: float, change: Change | None = None) -> Speed:
         probe.warm_up()
         warm_rows, log_due = len(probe.rows), Every(probe.parts.config.log.every_steps)
         log_due.passed(actor.steps)
-        clock.start(actor.steps, learner.updates)
-        while clock.tick(actor.steps, learner.updates) < seconds:
-            probe.runner.round()
-            if log_due.passed(actor.steps):  # as a run does: what logging costs is part of the speed
-                probe.runner.log()
-        speed = clock.speed()
-        probe.runner.log()
         details = {
             "lanes": probe.parts.env.num_lanes,
             "rows_filled": probe.parts.ratio.warmup_steps,
             "capacity": probe.parts.config.replay.capacity,
             "notes": probe.parts.notes,
         }
-        split = split_of(probe.rows[warm_rows:])
-        return replace(speed, split=split, switches=sorted(probe.parts.switches), details=details)
+        clock.start(actor.steps, learner.updates, switches=sorted(probe.parts.switches), details=details)
+        while clock.tick(actor.steps, learner.updates) < seconds:
+            probe.runner.round()
+            if log_due.passed(actor.steps):  # as a run does: what logging costs is part of the speed
+                probe.runner.log()
+        speed = clock.speed()
+        probe.runner.log()
+        return replace(speed, split=split_of(probe.rows[warm_rows:], clock.waited_seconds))
     finally:
         probe.close()
 
 
-def split_of(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Section -> share of the time, from lines of metrics."""
+def split_of(rows: list[dict[str, Any]], waited_seconds: float = 0.0) -> dict[str, float]:
+    """Section -> share of the time, from lines of metrics. Waiting for turns is no part of it."""
     seconds = {name: sum(float(row[f"{name}_seconds"]) for row in rows) for name in (*SECTIONS, "other")}
+    seconds["other"] = max(0.0, seconds["other"] - waited_seconds)
     total = sum(seconds.values()) or 1.0
     return {name: round(value / total, 4) for name, value in seconds.items()}
 

@@ -24,6 +24,7 @@ from torch.nn.utils import parameters_to_vector
 
 from fastdqn.bench.child import Stretch, serve
 from fastdqn.bench.clock import Clock
+from fastdqn.bench.turns import turns_of
 from fastdqn.config import Config
 from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError, missing_package
@@ -242,7 +243,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     check_memory([replay_need(job.config, job.kind)])
     if threads:
         torch.set_num_threads(threads)
-    stretch = Stretch(Clock(job.device, torch.get_num_threads(), job.config.learner.batch_size), task["seconds"])
+    clock = Clock(job.device, torch.get_num_threads(), job.config.learner.batch_size, turns_of(task))
+    stretch = Stretch(clock, task["seconds"])
 
     seed_everything(job.config.seed)
     vec_env = make_vec_env(job.config, job.kind, envs, workers)

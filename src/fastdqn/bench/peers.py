@@ -8,6 +8,7 @@ from typing import Any
 
 from fastdqn.bench.conduct import Conductor, Measuring, Variant, seconds_for
 from fastdqn.bench.ladder import TEXTBOOK, rungs
+from fastdqn.bench.peer_sb3 import find_rhythm
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import speed_columns, windows_of
 from fastdqn.bench.verdict import ratio_interval
@@ -68,11 +69,21 @@ def check_peers_installed() -> None:
 
 
 def sb3_choices(work: Work) -> list[dict[str, Any]]:
-    """Numbers of environments and threads that are tried for the peer."""
+    """Numbers of environments and threads that are tried for the peer: those that keep the samples per step exactly."""
     pictures = choose_kind("auto", work.job.kind.spec.obs_shape) == "nature"
     threads = sorted({1, usable_cores()})
     choices = [{"envs": envs, "workers": "dummy", "threads": count} for envs in (1, 4, 8) for count in threads]
-    return choices + [{"envs": 8, "workers": "subproc", "threads": count} for count in threads if pictures]
+    choices += [{"envs": 8, "workers": "subproc", "threads": count} for count in threads if pictures]
+    find_rhythm(work.job.config, 1)  # a ratio that not even one environment can keep is refused in its own words
+    return [choice for choice in choices if _keeps_ratio(work, int(str(choice["envs"])))]
+
+
+def _keeps_ratio(work: Work, envs: int) -> bool:
+    try:
+        find_rhythm(work.job.config, envs)
+    except UserError:
+        return False
+    return True
 
 
 def run_peers(work: Work, measuring: Measuring, keeper: Keeper) -> None:
@@ -101,19 +112,14 @@ def run_peers(work: Work, measuring: Measuring, keeper: Keeper) -> None:
 
 def _search(conductor: Conductor, work: Work, choices: list[dict[str, Any]], keeper: Keeper) -> dict[str, Any]:
     """The peer's fastest choice; all of them are kept in the record."""
-    tried = []
-    for choice in choices:
-        name = "{envs} envs ({workers}), {threads} threads".format(**choice)
-        task = work.task({}, seconds=SEARCH_SECONDS, **choice)
-        try:
-            answer = conductor.ask(task, f"{SB3}: {name}", SEARCH_SECONDS, "fastdqn.bench.peer_sb3")
-        except UserError as fault:  # a combination that cannot keep the samples per step is no choice
-            conductor.say(f"  {SB3}, {name}: {fault}")
-            continue
-        conductor.say(f"  {SB3}, {name}: {answer['steps_per_second']:,.0f} steps/s")
-        tried.append(choice | {"steps_per_second": answer["steps_per_second"]})
-    if not tried:
-        raise UserError(f"{SB3} could not be run on {work.env}.")
+    named = {"{envs} envs ({workers}), {threads} threads".format(**choice): choice for choice in choices}
+    variants = [
+        Variant(f"{SB3}, {name}", work.task({}, seconds=SEARCH_SECONDS, **choice), "fastdqn.bench.peer_sb3")
+        for name, choice in named.items()
+    ]
+    answers = conductor.rounds(variants, 1, SEARCH_SECONDS, lambda answers: None)
+    speeds = [answers[variant.name][0]["steps_per_second"] for variant in variants]
+    tried = [choice | {"steps_per_second": speed} for choice, speed in zip(named.values(), speeds, strict=True)]
     keeper.record["search"] = tried
     best = max(tried, key=lambda choice: choice["steps_per_second"])
     return {name: best[name] for name in ("envs", "workers", "threads")}

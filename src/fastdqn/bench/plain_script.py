@@ -26,6 +26,7 @@ from torch.nn.utils import parameters_to_vector
 
 from fastdqn.bench.child import Stretch, serve
 from fastdqn.bench.clock import Clock
+from fastdqn.bench.turns import turns_of
 from fastdqn.config import Config, LearnerConfig
 from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError
@@ -158,7 +159,8 @@ def measure(task: dict[str, Any]) -> dict[str, Any]:
     job = prepare(task["env"], task.get("preset"), task.get("settings"))
     refuse_what_it_cannot_do(job.config, job.kind, int(task.get("envs", 1)))
     config, kind = with_last_epsilon(job.config), job.kind
-    stretch = Stretch(Clock(job.device, torch.get_num_threads(), config.learner.batch_size), task["seconds"])
+    clock = Clock(job.device, torch.get_num_threads(), config.learner.batch_size, turns_of(task))
+    stretch = Stretch(clock, task["seconds"])
 
     random.seed(config.seed)
     torch.manual_seed(config.seed)

@@ -33,7 +33,8 @@ def speed_columns(speeds: Sequence[SpeedJson], against: Sequence[SpeedJson] | No
         known = [speed[name] for speed in speeds if speed[name] is not None]
         row[name] = statistics.median(known) if known else None
     row["threads"] = speeds[-1]["threads"]
-    row["split"] = {name: statistics.median(speed["split"][name] for speed in speeds) for name in speeds[0].get("split", {})}
+    splits = [speed["split"] for speed in speeds if speed.get("split")]  # a stretch that was cut short has none
+    row["split"] = {name: statistics.median(split[name] for split in splits) for name in (splits[0] if splits else {})}
     if against:
         ratio = ratio_interval(windows_of(speeds), windows_of(against))
         row["change"], row["change_interval"] = ratio.value, [ratio.low, ratio.high]

@@ -96,6 +96,8 @@ def _resampled_log_ratios(
     new: list[np.ndarray], old: list[np.ndarray], new_stream: int, old_stream: int, count: int
 ) -> np.ndarray:
     """Medians over rounds of `count` resamples. A drawn round takes any of the resamples of its windows."""
+    if all(len(a) == len(b) for a, b in zip(new, old, strict=True)):
+        old_stream = new_stream  # window i of both was measured at about the same time, in turns: they are drawn together
     pool = _resampled_log_means(new, new_stream, count) - _resampled_log_means(old, old_stream, count)  # [rounds, count]
     rng = np.random.default_rng(0)
     shape = (count, len(new))

@@ -9,6 +9,7 @@ from fastdqn.bench.learning import train_and_evaluate
 from fastdqn.bench.measure import measure, measure_ceiling, measure_env
 from fastdqn.bench.profile import COUNTERFACTUALS
 from fastdqn.bench.throughput import throughput
+from fastdqn.bench.turns import turns_of
 from fastdqn.prepare import Job, prepare
 
 
@@ -17,7 +18,7 @@ def job_of(task: dict[str, Any]) -> Job:
 
 
 def speed(task: dict[str, Any]) -> dict[str, Any]:
-    return measure(job_of(task), task["seconds"], COUNTERFACTUALS.get(task.get("without", ""))).as_json()
+    return measure(job_of(task), task["seconds"], COUNTERFACTUALS.get(task.get("without", "")), turns_of(task)).as_json()
 
 
 def learn(task: dict[str, Any]) -> dict[str, Any]:

@@ -58,9 +58,9 @@ class DequeReplay:
     def _batch(self, transitions: list[Transition]) -> Batch:
         return Batch(
             state=torch.stack([torch.tensor(t.state, dtype=torch.float32) for t in transitions]),
-            action=torch.stack([torch.tensor(t.action) for t in transitions]),
-            returns=torch.stack([torch.tensor(t.returns) for t in transitions]),
-            discount=torch.stack([torch.tensor(t.discount) for t in transitions]),
+            action=torch.tensor([t.action for t in transitions]),
+            returns=torch.tensor([float(t.returns) for t in transitions]),
+            discount=torch.tensor([float(t.discount) for t in transitions]),
             next_state=torch.stack([torch.tensor(t.next_state, dtype=torch.float32) for t in transitions]),
             weight=torch.ones(len(transitions)),
             index=torch.tensor([t.index for t in transitions]),

@@ -27,7 +27,7 @@ from fastdqn.build import (
     exploration,
     guess_threads,
     learning_rate,
-    set_torch_flags,
+    set_process_flags,
 )
 from fastdqn.config import Config, make_config
 from fastdqn.env.cores import usable_cores
@@ -70,7 +70,7 @@ class Agent:
         torch.manual_seed(seeding.integer(seed, "weights"))
         online = make_network(self.config.network, shape, dtype, self.spec.num_actions, network)
         dressed(online, switches, own=network is not None)
-        set_torch_flags(switches)
+        set_process_flags(switches)
         parameters = sum(parameter.numel() for parameter in online.parameters())
         check_memory(memory_needs(self.config, self.spec, 1, switches, parameters))
         self._rng = seeding.stream(seed, "explore")

@@ -18,6 +18,7 @@ from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
+from fastdqn.kept_memory import keep_freed_memory
 from fastdqn.learner.compiled import compiled
 from fastdqn.learner.hand_written import can_be_written_by_hand, make_hand_written_update
 from fastdqn.learner.learner import Learner
@@ -49,7 +50,7 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
     config = with_switches(config, switches)
     spec, stack = kind.spec, stack_of(config, kind)
     timers = Timers()
-    set_torch_flags(switches)
+    set_process_flags(switches)
 
     torch.manual_seed(seeding.integer(config.seed, "weights"))
     online = build_network(config, kind, own_network, switches).to(device)
@@ -145,8 +146,10 @@ def dressed(network: QNetwork, switches: frozenset[str], own: bool) -> QNetwork:
     return network.keep_channels_last() if "channels_last" in switches else network
 
 
-def set_torch_flags(switches: frozenset[str]) -> None:
-    """What torch knows only one of in a process."""
+def set_process_flags(switches: frozenset[str]) -> None:
+    """What a process has only one of."""
+    if "keep_memory" in switches:
+        keep_freed_memory()
     set_tensor_cores("tf32" in switches)
     set_cudnn_search("cudnn_benchmark" in switches)
 

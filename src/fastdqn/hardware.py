@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from fastdqn.kept_memory import has_mallopt
+
 
 def lacks(need: str, device: str) -> str:
     """Why `need` is not met on this machine with this device, or the empty string."""
@@ -48,4 +50,8 @@ def _cpu_flags() -> set[str]:
     return set(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), []))
 
 
-NEEDS: dict[str, Callable[[str], str]] = {"cuda": _cuda, "compiler": _compiler, "bf16": _bf16}
+def _glibc(device: str) -> str:
+    return "" if has_mallopt() else "the GNU C library"
+
+
+NEEDS: dict[str, Callable[[str], str]] = {"cuda": _cuda, "compiler": _compiler, "bf16": _bf16, "glibc": _glibc}

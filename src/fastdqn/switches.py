@@ -102,6 +102,13 @@ LADDER = (
         clashes=("compile", "fp16"),
     ),
     Switch(
+        "keep_memory",
+        "kept_memory.py",
+        Promise.SAME_NUMBERS,
+        "freed memory stays with the process; off: large blocks go back to the system and are cleared anew each update",
+        machine=("glibc",),
+    ),
+    Switch(
         "measured_threads",
         "run/probe.py",
         Promise.SAME_NUMBERS,

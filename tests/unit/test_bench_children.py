@@ -53,6 +53,15 @@ elif doing == "hang":
 elif doing == "hang alone":
     note_pids(task["pids"], os.getpid())
     threading.Event().wait(100)
+elif doing == "turns":
+    from fastdqn.bench.turns import turns_of
+    turns = turns_of(task)
+    for turn in range(turns.count + 1):
+        with open(task["diary"], "a") as file:
+            file.write(task["name"])
+        if turn < turns.count:
+            turns.over({"name": task["name"], "turn": turn})
+    answer({"name": task["name"], "turn": "answer"})
 elif doing == "leave one behind":
     note_pids(task["pids"], os.getpid(), start_another().pid)
     sys.exit("died with a child of its own")
@@ -257,6 +266,55 @@ def test_a_child_ends_when_its_parent_is_killed(children, tmp_path, left_over):
 
 
 # ---------------------------------------------------------------- several at a time
+
+
+def turn_task(name, tmp_path):
+    return {"do": "turns", "name": name, "seconds": 1.0, "diary": str(tmp_path / "diary")}, "fastdqn_stand_in"
+
+
+def test_in_turns_one_at_a_time_and_there_and_back(children, tmp_path):
+    told = []
+    children.ask_in_turns([turn_task(name, tmp_path) for name in "abc"], 3, lambda *speed: told.append(speed))
+    assert (tmp_path / "diary").read_text() == "abc" + "abc" + "cba" + "abc", "a first look each, then three turns"
+    assert [(number, speed["name"]) for number, speed, _ in told] == list(
+        zip([0, 1, 2, 0, 1, 2, 2, 1, 0, 0, 1, 2], "abcabccbaabc", strict=True)
+    )
+    assert [final for _, _, final in told] == [False] * 9 + [True] * 3
+    assert [speed["turn"] for _, speed, _ in told] == [0] * 3 + [1] * 3 + [2] * 3 + ["answer"] * 3
+
+
+def test_a_task_without_turns_answers_at_once(children, tmp_path):
+    told = []
+    tasks = [({"do": "answer", "number": 5}, "fastdqn_stand_in"), turn_task("a", tmp_path)]
+    children.ask_in_turns(tasks, 4, lambda *speed: told.append(speed))
+    assert told[0][1]["number"] == 5
+    assert [(number, final) for number, _, final in told] == [(0, True)] + [(1, False)] * 4 + [(1, True)]
+
+
+def test_as_many_at_once_as_the_memory_holds(children, tmp_path, monkeypatch):
+    free = iter([1000, 900, 800, 150, 2000, 1900])  # the fourth took 650, and 150 are left: four play, then the rest
+    monkeypatch.setattr(children_module, "free_memory", lambda device: {"RAM": next(free)})
+    children.ask_in_turns([turn_task(name, tmp_path) for name in "abcdef"], 1, lambda *speed: None)
+    assert (tmp_path / "diary").read_text() == "abcd" + "abcd" + "ef" + "ef"
+
+
+def test_a_fault_in_a_turn_ends_all(children, tmp_path, left_over):
+    path = tmp_path / "pids"
+    hang = {"do": "hang", "pids": str(path)}
+    with pytest.raises(UserError, match="cannot be measured"):
+        children.ask_in_turns([turn_task("a", tmp_path), ({"do": "refuse"}, "fastdqn_stand_in"), (hang, "")], 2, print)
+    assert not path.exists(), "nobody is started after a fault"
+    assert not children._running
+
+
+def test_ctrl_c_in_a_turn_ends_all(children, tmp_path):
+    def interrupt(number, speed, final):
+        if speed["turn"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        children.ask_in_turns([turn_task(name, tmp_path) for name in "ab"], 4, interrupt)
+    assert not children._running
 
 
 def test_answers_keep_their_numbers(children):

@@ -11,6 +11,7 @@ import pytest
 
 from fastdqn.bench import clock as clock_module
 from fastdqn.bench.clock import Clock
+from fastdqn.bench.turns import Turns
 from fastdqn.run.usage import Usage
 
 
@@ -24,6 +25,8 @@ def now(monkeypatch):
         "Usage",
         lambda device: SimpleNamespace(
             start=lambda: None,
+            pause=lambda: None,
+            resume=lambda: None,
             read=lambda: {
                 "cpu_percent": 150.0,
                 "others_cpu_percent": 3.0,
@@ -40,10 +43,10 @@ def test_a_stretch_in_numbers(now):
     clock = Clock("cpu", threads=2, batch_size=32)
     clock.first_step()
     now.seconds += 7.0  # the warm-up
-    clock.start(steps=5000, updates=1000)
+    clock.start(steps=5000, updates=1000, switches=["no_grad"], details={"lanes": 8})
     now.seconds += 4.0
     assert clock.tick(5800, 1200) == pytest.approx(4.0)
-    speed = clock.speed(split={"env": 1.0}, switches=["no_grad"], details={"lanes": 8})
+    speed = clock.speed()
     assert (speed.steps, speed.updates) == (800, 200), "what was before the start does not count"
     assert speed.seconds == pytest.approx(4.0)
     assert speed.steps_per_second == pytest.approx(200.0)
@@ -53,7 +56,7 @@ def test_a_stretch_in_numbers(now):
     assert speed.startup_seconds > 0
     assert (speed.cpu_percent, speed.rss_mb) == (150.0, 400.0)
     assert (speed.device, speed.threads) == ("cpu", 2)
-    assert (speed.split, speed.switches, speed.details) == ({"env": 1.0}, ["no_grad"], {"lanes": 8})
+    assert (speed.split, speed.switches, speed.details) == ({}, ["no_grad"], {"lanes": 8})
     assert speed.as_json()["steps_per_second"] == pytest.approx(200.0)
 
 
@@ -96,6 +99,52 @@ def test_no_step_is_no_division_by_zero(now):
     clock.tick(10, 10)
     speed = clock.speed()
     assert (speed.steps_per_second, speed.samples_per_step) == (0.0, 0.0)
+
+
+class TurnsByHand(Turns):
+    """Turns that a test gives: whatever happens between them takes 100 seconds."""
+
+    def __init__(self, seconds, count, now):
+        super().__init__(seconds, count)
+        self.now, self.told = now, []
+
+    def over(self, so_far):
+        self.told.append(so_far)
+        self.now.seconds += 100.0
+
+
+def test_turns_are_pieces_and_waiting_for_them_counts_nowhere(now):
+    turns = TurnsByHand(4.0, 4, now)
+    clock = Clock("cpu", 1, 32, turns)
+    clock.start(0, 0, switches=["no_grad"])
+    steps, elapsed, ticks = 0, 0.0, 0
+    while elapsed < 4.0:
+        now.seconds += 0.25
+        steps += 1000 if ticks < 4 else 10 * (1 + (ticks - 4) // 4)  # the first turn is a first look, then 40, 80, 120, 160
+        ticks += 1
+        elapsed = clock.tick(steps, steps // 10)
+    speed = clock.speed()
+    assert len(turns.told) == 4, "once after the first look and after each turn but the last"
+    assert turns.told[0]["steps_per_second"] == pytest.approx(4000.0)
+    assert turns.told[1]["windows"] == pytest.approx([40.0]), "the first look is not part of the stretch"
+    assert turns.told[1]["switches"] == ["no_grad"]
+    assert speed.windows == pytest.approx([40.0, 80.0, 120.0, 160.0])
+    assert speed.seconds == pytest.approx(4.0)
+    assert speed.steps == 400
+    assert clock.waited_seconds == pytest.approx(400.0)
+
+
+def test_use_between_turns_is_somebody_elses():
+    usage = Usage("cpu")
+    usage.start()
+    burn(0.2)
+    usage.pause()
+    burn(0.4)
+    usage.resume()
+    burn(0.2)
+    reading = usage.read()
+    assert reading == usage.read() | {"rss_mb": reading["rss_mb"]}, "it stays paused"
+    assert usage._sums[1] == pytest.approx(0.4, abs=0.15)
 
 
 def cpu_seconds_of(work):

@@ -9,7 +9,6 @@ import pytest
 
 from fastdqn import switches
 from fastdqn.bench import ladder
-from fastdqn.bench.children import Children
 from fastdqn.bench.clock import Speed
 from fastdqn.bench.conduct import Measuring
 from fastdqn.bench.identity import subject_of_job
@@ -21,6 +20,7 @@ from fastdqn.cli import main
 from fastdqn.hardware import lacks
 from fastdqn.prepare import prepare
 from fastdqn.switches import LADDER
+from tests.unit.stand_ins import answer_for_children
 from tests.unit.tiny import TINY_SNAKE, as_arguments
 
 needs_atari = pytest.mark.skipif(importlib.util.find_spec("ale_py") is None, reason="needs ale-py")
@@ -288,7 +288,7 @@ def asked(monkeypatch):
             return {"steps_per_second": 10_000.0, "env_alone": 20_000.0, "words": "made up"}
         return made_up_speed(speed_of(task["settings"]))
 
-    monkeypatch.setattr(Children, "ask", ask)
+    answer_for_children(monkeypatch, ask)
     return tasks
 
 

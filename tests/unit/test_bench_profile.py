@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastdqn.bench.children import Children
 from fastdqn.bench.clock import Speed
 from fastdqn.bench.conduct import Measuring
 from fastdqn.bench.identity import subject_of_job
@@ -18,6 +17,7 @@ from fastdqn.metrics import SECTIONS
 from fastdqn.prepare import prepare
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
+from tests.unit.stand_ins import answer_for_children
 from tests.unit.tiny import TINY_SNAKE
 
 SETTINGS = {**TINY_SNAKE, "device": "cpu", "learner.threads": 1, "actor.epsilon_start": 0.1, "actor.epsilon_end": 0.1}
@@ -217,7 +217,7 @@ def test_a_profile_asks_for_the_run_and_for_every_part_left_out(monkeypatch, tmp
         asked.append(task["without"])
         return made_up_speed(100.0 if task["without"] == "nothing" else 250.0)
 
-    monkeypatch.setattr(Children, "ask", ask)
+    answer_for_children(monkeypatch, ask)
     work, how = make_work("snake", None, SETTINGS), Measuring(seconds=1.0, repeats=2)
     keeper = Keeper("profile", subject_of_job(work.job), vars(how), str(tmp_path))
     run_profile(work, how, keeper)

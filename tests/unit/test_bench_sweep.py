@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from fastdqn.bench.children import Children
 from fastdqn.bench.clock import Speed
 from fastdqn.bench.conduct import Measuring
 from fastdqn.bench.identity import subject_of_job
@@ -12,6 +11,7 @@ from fastdqn.bench.record import Keeper
 from fastdqn.bench.sweep import name_of, parse_sweep, run_sweep
 from fastdqn.bench.work import make_work
 from fastdqn.errors import UserError
+from tests.unit.stand_ins import answer_for_children
 from tests.unit.tiny import TINY_SNAKE, everything_in
 
 # ---------------------------------------------------------------- what is typed
@@ -107,7 +107,7 @@ def asked(monkeypatch):
         share = 0.996 if learner["batch_size"] > 16 else 1.004  # a stretch seldom holds whole cycles only
         return made_up_speed(6400 / learner["batch_size"], share * samples_per_step)
 
-    monkeypatch.setattr(Children, "ask", ask)
+    answer_for_children(monkeypatch, ask)
     return tasks
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from fastdqn.bench.children import Children
 from fastdqn.cli import main
+from tests.unit.stand_ins import answer_for_children
 from tests.unit.tiny import TINY_SNAKE, as_arguments, everything_in
 
 needs_atari = pytest.mark.skipif(importlib.util.find_spec("ale_py") is None, reason="needs ale-py")
@@ -62,7 +63,7 @@ def asked(monkeypatch):
             "details": {},
         }
 
-    monkeypatch.setattr(Children, "ask", ask)
+    answer_for_children(monkeypatch, ask)
     return tasks
 
 
@@ -287,7 +288,7 @@ def test_environments_alone(cli, asked, runs):
 
 def test_an_even_number_of_repeats_has_a_median(cli, runs, monkeypatch):
     speeds = iter([100.0, 300.0])
-    monkeypatch.setattr(Children, "ask", lambda self, *rest: {"steps_per_second": next(speeds), "windows": [1.0]})
+    answer_for_children(monkeypatch, lambda self, *rest: {"steps_per_second": next(speeds), "windows": [1.0]})
     assert cli("envs", "CartPole-v1", "--lanes", "1", "--repeats", "2", "--seconds", "1")[0] == 0
     assert records(runs)[0]["rows"][0]["steps_per_second"] == 200.0
 

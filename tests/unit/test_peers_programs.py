@@ -196,6 +196,7 @@ def test_the_plain_script_uses_nothing_of_ours_but_environment_settings_and_netw
     ours = {name.removeprefix("fastdqn.") for name in modules | names if name.startswith("fastdqn")}
     assert {name for name in ours if not name.startswith("env.")} == {
         "bench.child",
+        "bench.turns",
         "bench.clock",
         "config",
         "errors",

@@ -97,10 +97,11 @@ class Conductor:
             seen[name] = turns + 1 if final else seen.get(name, 0) + 1
             self._done = before + sum(_weight(had, turns, seconds) for had in seen.values())
             began = time.monotonic()
-            if final or seen[name] == 1:
+            to_be_told = final or seen[name] == 1
+            if to_be_told:
                 look = "" if final else ", a first look"
                 self._line.say(f"  {name}: {speed['steps_per_second']:,.0f} steps/s{look}{_disturbed(speed)}")
-            if seen[name] == 1 or time.monotonic() - refreshed > REFRESH_SECONDS:
+            if to_be_told or time.monotonic() - refreshed > REFRESH_SECONDS:
                 refreshed = time.monotonic()
                 after_each(answers)
 

@@ -21,7 +21,8 @@ def run_profile(work: Work, measuring: Measuring, keeper: Keeper) -> None:
         if "nothing" in answers:
             keeper.record["rows"] = profile_rows(answers)
             keeper.record["split"] = keeper.record["rows"][0]["split"]
-            keeper.record["advice"] = advice_for(keeper.record["split"])
+            if keeper.record["split"]:  # a first look has none
+                keeper.record["advice"] = advice_for(keeper.record["split"])
         keeper.save()
 
     conductor = Conductor("profile", seconds_for(measuring.seconds) * len(variants) * measuring.repeats)

@@ -61,25 +61,28 @@ def make_hand_written_update(
     theirs = mine if target is online else Chain(target, dtype)
     weights = weights_of(optimizer)
 
+    def gradients() -> list[Tensor]:
+        return [weight.grad for weight in weights if weight.grad is not None]
+
     @torch.no_grad()
     def update(batch: Batch) -> tuple[Tensor, Tensor]:
         mine.take_weights()
         if theirs is not mine and theirs.has_moved():
             theirs.take_weights()
-        next_state = mine.scaled(batch.next_state)
-        next_values = theirs.values(next_state)  # (B, actions)
-        if config.double:
-            best = mine.values(next_state).argmax(1, keepdim=True)
-            q_next = next_values.gather(1, best).squeeze(1)
+        size = len(batch.action)
+        if config.double:  # one pass for both states: the second half is the next one's
+            both = mine.forward(mine.scaled(torch.cat([batch.state, batch.next_state])))
+            passed = [values[:size] for values in both]
+            next_values = theirs.values(both[0][size:])  # (B, actions)
+            q_next = next_values.gather(1, both[-1][size:].argmax(1, keepdim=True)).squeeze(1)
         else:
-            q_next = next_values.amax(1)
+            passed = mine.forward(mine.scaled(batch.state))
+            q_next = theirs.values(mine.scaled(batch.next_state)).amax(1)
         goal = batch.returns + batch.discount * q_next.float()
 
-        passed = mine.forward(mine.scaled(batch.state))
         action = batch.action.unsqueeze(1)
         q = passed[-1].gather(1, action).squeeze(1).float()
         miss = q - goal
-        size = len(miss)
         if config.loss == "huber":
             slope = miss.clamp(-1.0, 1.0)
             error = slope * (miss - 0.5 * slope)  # x^2 / 2 within 1, |x| - 1/2 beyond
@@ -90,11 +93,20 @@ def make_hand_written_update(
         out_slope.scatter_(1, action, (batch.weight * slope / size).to(dtype).unsqueeze(1))
         mine.backward(passed, out_slope)
         if config.clip_grad_norm > 0:
-            nn.utils.clip_grad_norm_(weights, config.clip_grad_norm, foreach=True)
+            clip_norm(gradients(), config.clip_grad_norm)
         optimizer.step()
         return (batch.weight * error).mean(), q.mean()
 
     return update
+
+
+def clip_norm(gradients: list[Tensor], largest: float) -> None:
+    """As nn.utils.clip_grad_norm_ does, number for number; but where looking at the norm costs nothing, gradients that are
+    short enough are not multiplied by 1."""
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    share = largest / (norm + 1e-6)
+    if norm.device.type != "cpu" or share < 1.0:
+        torch._foreach_mul_(gradients, share.clamp_(max=1.0))
 
 
 class Chain:
@@ -108,13 +120,15 @@ class Chain:
         self._scale = network.scale
         self._network = network
         self._own: list[list[Tensor]] = [list(layer.parameters(recurse=False)) for layer, _ in chain]
-        self._taken: list[list[Tensor]] = [[weight.data for weight in own] for own in self._own]
+        short = dtype != torch.float32
+        self._taken = [[weight.data.to(dtype) if short else weight.data for weight in own] for own in self._own]
+        self._long, self._short = ([weight for layer in some for weight in layer] for some in (self._own, self._taken))
         self._versions: list[int] = []
 
     def take_weights(self) -> None:
         """Shortens the weights anew; in float32 they are the network's own anyway."""
         if self._dtype != torch.float32:
-            self._taken = [[weight.data.to(self._dtype) for weight in own] for own in self._own]
+            torch._foreach_copy_(self._short, self._long)
 
     def has_moved(self) -> bool:
         """Whether a target network was changed since this was last asked. Only for those: torch counts the changes that
@@ -125,6 +139,8 @@ class Chain:
     def scaled(self, state: Tensor) -> Tensor:
         """As QNetwork.forward scales: in float32, then shortened."""
         layout = self._network.memory_format if state.dim() == 4 else torch.preserve_format
+        if self._scale == 1.0 and not state.is_floating_point():
+            return state.to(self._dtype, memory_format=layout)  # small whole numbers are exact in any format
         return (state.to(torch.float32, memory_format=layout) * self._scale).to(self._dtype)
 
     def values(self, x: Tensor) -> Tensor:

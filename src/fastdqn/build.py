@@ -31,6 +31,7 @@ from fastdqn.learner.update import Update, make_target_rule, make_update, weight
 from fastdqn.metrics import Meter, Timers
 from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
 from fastdqn.replay.arrays import ArrayReplay
+from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
 from fastdqn.replay.ratio import Ratio
 from fastdqn.replay.replay import Replay, RingReplay
 from fastdqn.replay.ring import Ring, bytes_per_row
@@ -182,9 +183,12 @@ def build_replay(config: Config, spec: EnvSpec, stack: int, switches: frozenset[
     lanes, n_step, gamma, clip = config.actor.lanes, config.replay.n_step, config.learner.gamma, spec.clip_rewards
     rows = rows_per_lane(config, stack)
     if "frame_ring" in switches:
-        ring = Ring(lanes, rows, spec.obs_shape, spec.obs_dtype)
-        sampler = UniformSampler(stack, n_step, seeding.stream(config.seed, "sample"))
-        return RingReplay(ring, sampler, gamma=gamma, clip_rewards=clip)
+        ring, rng = Ring(lanes, rows, spec.obs_shape, spec.obs_dtype), seeding.stream(config.seed, "sample")
+        if "compiled_draw" in switches:
+            return RingReplay(
+                ring, CompiledSampler(stack, n_step, rng), gamma=gamma, clip_rewards=clip, window=compiled_window
+            )
+        return RingReplay(ring, UniformSampler(stack, n_step, rng), gamma=gamma, clip_rewards=clip)
     accumulator = Accumulator(lanes, stack, n_step, gamma, clip)
     if "array_replay" in switches:
         rng = seeding.stream(config.seed, "sample")

@@ -59,6 +59,13 @@ LADDER = (
         needs=("array_replay",),
     ),
     Switch(
+        "compiled_draw",
+        "replay/compiled_draw.py",
+        Promise.SAME_NUMBERS,
+        "a batch is drawn and put together in two compiled calls; off: some thirty calls of NumPy",
+        needs=("frame_ring",),
+    ),
+    Switch(
         "many_lanes",
         "actor/policy.py",
         Promise.SAME_LEARNING,

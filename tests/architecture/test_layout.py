@@ -103,4 +103,5 @@ def test_heavy_libraries_are_imported_where_they_are_used():
         names = {alias.name.split(".")[0] for node in top if isinstance(node, ast.Import) for alias in node.names}
         names |= {str(node.module).split(".")[0] for node in top if isinstance(node, ast.ImportFrom)}
         heavy = names & {"matplotlib", "numba", "PIL", "cv2", "imageio_ffmpeg", "tensorboard", "ale_py"}
-        assert not heavy or path.name == "snake_kernels.py", f"{path} imports {heavy} at its top"
+        kernels = {"snake_kernels.py", "draw_kernels.py", "td_kernel.py"}  # imported where they are used themselves
+        assert not heavy or path.name in kernels, f"{path} imports {heavy} at its top"

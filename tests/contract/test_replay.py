@@ -8,6 +8,7 @@ from scipy.stats import chisquare
 
 from fastdqn.replay.accumulate import Accumulator
 from fastdqn.replay.arrays import ArrayReplay
+from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
 from fastdqn.replay.replay import RingReplay
 from fastdqn.replay.ring import TAIL, Ring
 from fastdqn.replay.sampler import UniformSampler
@@ -23,6 +24,12 @@ def ring_replay(lanes, rows, stack, n_step, clip, seed=0):
     return RingReplay(ring, sampler, gamma=GAMMA, clip_rewards=clip)
 
 
+def compiled_replay(lanes, rows, stack, n_step, clip, seed=0):
+    ring = Ring(lanes, rows, OBS_SHAPE, np.int32)
+    sampler = CompiledSampler(stack, n_step, np.random.default_rng(seed))
+    return RingReplay(ring, sampler, gamma=GAMMA, clip_rewards=clip, window=compiled_window)
+
+
 def array_replay(lanes, rows, stack, n_step, clip, seed=0):
     accumulator = Accumulator(lanes, stack, n_step, GAMMA, clip)
     return ArrayReplay(lanes * rows, (stack,), accumulator, np.random.default_rng(seed))
@@ -32,7 +39,7 @@ def deque_replay(lanes, rows, stack, n_step, clip, seed=0):
     return DequeReplay(lanes * rows, Accumulator(lanes, stack, n_step, GAMMA, clip), seed)
 
 
-MAKERS = [ring_replay, array_replay, deque_replay]
+MAKERS = [ring_replay, compiled_replay, array_replay, deque_replay]
 
 worlds = st.fixed_dictionaries(
     {
@@ -82,15 +89,35 @@ def check_batch(batch, history, stack, n_step, clip):
         assert np.asarray(batch.next_state[b]).ravel().tolist() == next_state
 
 
+@pytest.mark.parametrize("maker", [ring_replay, compiled_replay])
+def test_every_window_of_the_ring_equals_the_ground_truth(maker):
+    @settings(max_examples=200)
+    @given(world=worlds)
+    def check(world):
+        replay, history, rows = make_world(world, maker)
+        starts = history.valid_starts(rows, world["stack"], world["n_step"])
+        if starts:
+            lanes, numbers = np.array(starts).T
+            batch = replay.gather(lanes, numbers)
+            check_batch(batch, history, world["stack"], world["n_step"], world["clip"])
+
+    check()
+
+
 @settings(max_examples=200)
 @given(world=worlds)
-def test_every_window_of_the_ring_equals_the_ground_truth(world):
-    replay, history, rows = make_world(world, ring_replay)
-    starts = history.valid_starts(rows, world["stack"], world["n_step"])
-    if starts:
-        lanes, numbers = np.array(starts).T
-        batch = replay.gather(lanes, numbers)
-        check_batch(batch, history, world["stack"], world["n_step"], world["clip"])
+def test_compiled_draws_are_the_same_bits(world):
+    """The switch compiled_draw: every field of every draw, with TAIL rows frequent enough to run out of candidates."""
+    plain, _, _ = make_world(world, ring_replay)
+    compiled, _, _ = make_world(world, compiled_replay)
+    if len(plain) == 0:
+        with pytest.raises(ValueError, match="nothing to draw"):
+            compiled.sample(1)
+        return
+    for size in (1, 32, 100):
+        for ours, theirs in zip(compiled.sample(size), plain.sample(size), strict=True):
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -112,7 +139,7 @@ def test_what_is_drawn_equals_the_ground_truth(maker):
 @settings(max_examples=100)
 @given(world=worlds)
 def test_the_ring_never_starts_at_a_tail_row_and_stays_in_the_valid_range(world):
-    replay, history, rows = make_world(world, ring_replay)
+    replay, history, rows = make_world(world, compiled_replay)
     valid = set(history.valid_starts(rows, world["stack"], world["n_step"]))
     if len(replay) == 0:
         return
@@ -139,7 +166,7 @@ def test_draws_are_uniform_over_uneven_lanes(maker):
         for (lane, row), weight in zip(np.asarray(batch.index).tolist(), np.asarray(batch.weight).tolist(), strict=True):
             if weight > 0:
                 counts[lane, row] = counts.get((lane, row), 0) + weight
-    if maker is ring_replay:
+    if maker in (ring_replay, compiled_replay):
         assert set(counts) == set(history.valid_starts(40, 2, 2))
     assert len(counts) > 60
     assert chisquare(list(counts.values())).pvalue > 0.001

@@ -9,7 +9,9 @@ from fastdqn.config import LearnerConfig
 from fastdqn.hardware import lacks
 from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.precision import in_short_numbers
+from fastdqn.learner.td import compiled_td, plain_td
 from fastdqn.learner.update import weights_of
+from fastdqn.transition import Batch
 from tests.equivalence.updates import (
     CATCH_NATURE,
     SNAKE_CNN,
@@ -184,6 +186,33 @@ def test_channels_last_leaves_networks_without_convolutions_alone():
 def test_hand_written(setup, double, loss):
     fast, _ = check_switch(setup, "hand_written", updates=100, double=double, loss=loss)
     assert "hand_written" in fast.update.__qualname__
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("loss", ["huber", "mse"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_compiled_loss_is_the_one_in_torch(double, loss, dtype):
+    """The same slopes bit for bit, with misses on both sides of Huber's corner, ends, weights of 0 and values that tie."""
+    config = LearnerConfig(loss=loss, double=double)
+    rng = torch.Generator().manual_seed(0)
+    size = 200
+    values, next_values, choosing = ((4 * torch.randn(size, 3, generator=rng)).round(decimals=1).to(dtype) for _ in range(3))
+    batch = Batch(
+        state=None,
+        action=torch.randint(3, (size,), generator=rng),
+        returns=torch.randn(size, generator=rng),
+        discount=torch.rand(size, generator=rng) * (torch.rand(size, generator=rng) > 0.2),
+        next_state=None,
+        weight=(torch.rand(size, generator=rng) > 0.1).float(),
+        index=None,
+    )
+    answers = [make(config)(values, next_values, choosing if double else None, batch) for make in (plain_td, compiled_td)]
+    (plain_slope, *plain_means), (slope, *means) = answers
+    assert torch.equal(slope, plain_slope)
+    assert (slope.abs().amax(1) == 1 / size).any() or loss == "mse", "some misses lie beyond Huber's corner"
+    torch.testing.assert_close(torch.stack(means), torch.stack(plain_means), rtol=1e-6, atol=1e-6)
+    values[0] = float("nan")
+    assert all(make(config)(values, next_values, None, batch)[1].isnan() for make in (plain_td, compiled_td)), "is seen"
 
 
 def test_hand_written_on_the_nature_network():

@@ -42,7 +42,7 @@ def test_a_trade_is_never_a_default():
     assert all(not switch.default for switch in LADDER if switch.promise is Promise.TRADE)
 
 
-@pytest.mark.parametrize("name", sorted(DEFAULTS - {"array_replay"}))
+@pytest.mark.parametrize("name", sorted(DEFAULTS - {"array_replay", "frame_ring"}))
 def test_each_can_be_turned_off_alone(name):
     assert resolve((), (name,), device="cuda") == (frozenset(DEFAULTS - {name}), [])
 
@@ -67,8 +67,11 @@ def test_on_and_off_at_once_is_refused():
 
 def test_a_default_follows_what_it_needs_and_says_so():
     active, notes = resolve((), ("array_replay",), device="cuda")
-    assert active == DEFAULTS - {"array_replay", "frame_ring"}
-    assert notes == ["frame_ring is left off: it needs array_replay"]
+    assert active == DEFAULTS - {"array_replay", "frame_ring", "compiled_draw"}
+    assert notes == [
+        "frame_ring is left off: it needs array_replay",
+        "compiled_draw is left off: it needs frame_ring",
+    ]
 
 
 def test_a_wish_without_what_it_needs_is_refused():

@@ -66,7 +66,9 @@ def _extra(job: Job, switch: Switch, top: str) -> Rung | None:
 
 def _without(switch: Switch, default: frozenset[str], top: str) -> Rung:
     """The default without one switch, and without those that need it."""
-    gone = {switch.name} | {other.name for other in LADDER if switch.name in other.needs}
+    gone = {switch.name}
+    while more := {other.name for other in LADDER if gone & set(other.needs)} - gone:
+        gone |= more
     return Rung(f"default without {switch.name}", "leave_one_out", default - gone, switch, top)
 
 

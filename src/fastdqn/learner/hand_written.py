@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fastdqn.config import LearnerConfig
 from fastdqn.learner.network import QNetwork
+from fastdqn.learner.td import make_td
 from fastdqn.learner.update import Update, weights_of
 from fastdqn.transition import Batch
 
@@ -60,6 +61,7 @@ def make_hand_written_update(
     mine = Chain(online, dtype)
     theirs = mine if target is online else Chain(target, dtype)
     weights = weights_of(optimizer)
+    td = make_td(config, weights[0].device.type)
 
     def gradients() -> list[Tensor]:
         return [weight.grad for weight in weights if weight.grad is not None]
@@ -69,33 +71,20 @@ def make_hand_written_update(
         mine.take_weights()
         if theirs is not mine and theirs.has_moved():
             theirs.take_weights()
-        size = len(batch.action)
         if config.double:  # one pass for both states: the second half is the next one's
+            size = len(batch.action)
             both = mine.forward(mine.scaled(torch.cat([batch.state, batch.next_state])))
-            passed = [values[:size] for values in both]
+            passed, choosing = [values[:size] for values in both], both[-1][size:]
             next_values = theirs.values(both[0][size:])  # (B, actions)
-            q_next = next_values.gather(1, both[-1][size:].argmax(1, keepdim=True)).squeeze(1)
         else:
-            passed = mine.forward(mine.scaled(batch.state))
-            q_next = theirs.values(mine.scaled(batch.next_state)).amax(1)
-        goal = batch.returns + batch.discount * q_next.float()
-
-        action = batch.action.unsqueeze(1)
-        q = passed[-1].gather(1, action).squeeze(1).float()
-        miss = q - goal
-        if config.loss == "huber":
-            slope = miss.clamp(-1.0, 1.0)
-            error = slope * (miss - 0.5 * slope)  # x^2 / 2 within 1, |x| - 1/2 beyond
-        else:
-            slope = 2.0 * miss
-            error = miss * miss
-        out_slope = torch.zeros_like(passed[-1])
-        out_slope.scatter_(1, action, (batch.weight * slope / size).to(dtype).unsqueeze(1))
-        mine.backward(passed, out_slope)
+            passed, choosing = mine.forward(mine.scaled(batch.state)), None
+            next_values = theirs.values(mine.scaled(batch.next_state))
+        slope, loss, q_mean = td(passed[-1], next_values, choosing, batch)
+        mine.backward(passed, slope.to(dtype))
         if config.clip_grad_norm > 0:
             clip_norm(gradients(), config.clip_grad_norm)
         optimizer.step()
-        return (batch.weight * error).mean(), q.mean()
+        return loss, q_mean
 
     return update
 
@@ -105,7 +94,7 @@ def clip_norm(gradients: list[Tensor], largest: float) -> None:
     short enough are not multiplied by 1."""
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     share = largest / (norm + 1e-6)
-    if norm.device.type != "cpu" or share < 1.0:
+    if norm.device.type != "cpu" or not share >= 1.0:  # not a number is not short enough
         torch._foreach_mul_(gradients, share.clamp_(max=1.0))
 
 

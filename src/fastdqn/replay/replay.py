@@ -1,5 +1,6 @@
 """Replay as the learner sees it: blocks in, batches out. arrays.py and textbook.py hold the slower ones."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,9 +28,17 @@ class Replay(Protocol):
 class RingReplay:
     """Each frame once, in its own dtype; stacks, n-step returns and ends are worked out when a batch is drawn."""
 
-    def __init__(self, ring: Ring, sampler: UniformSampler, *, gamma: float, clip_rewards: bool) -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        sampler: UniformSampler,
+        *,
+        gamma: float,
+        clip_rewards: bool,
+        window: Callable[..., Batch] = window,
+    ) -> None:
         self.ring, self.sampler = ring, sampler
-        self._gamma, self._clip = gamma, clip_rewards
+        self._gamma, self._clip, self._look = gamma, clip_rewards, window
 
     def append(self, block: Block) -> None:
         self.ring.append(block)
@@ -57,4 +66,5 @@ class RingReplay:
 
     def _window(self, lane: np.ndarray, row: np.ndarray, weight: np.ndarray) -> Batch:
         stack, n_step = self.sampler.stack, self.sampler.n_step
-        return window(self.ring, lane, row, weight, stack=stack, n_step=n_step, gamma=self._gamma, clip_rewards=self._clip)
+        how: dict[str, Any] = {"gamma": self._gamma, "clip_rewards": self._clip}
+        return self._look(self.ring, lane, row, weight, stack=stack, n_step=n_step, **how)

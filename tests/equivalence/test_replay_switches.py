@@ -1,4 +1,4 @@
-"""array_replay, frame_ring and compiled_draw promise SAME_NUMBERS: the same transitions, bit for bit, from the same blocks."""
+"""array_replay, frame_ring and compiled_draw promise SAME_NUMBERS: the same transitions from the same blocks, every bit."""
 
 import numpy as np
 import torch

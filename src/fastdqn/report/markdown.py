@@ -45,11 +45,16 @@ def look_up(record: Record, row_name: str, key: str) -> Any:
 
 
 def markdown_table(record: Record, page_folder: Path) -> str:
-    columns = COLUMNS[record.kind]
     rows = [row for row in record.rows if not row.get("skipped")]
+    columns = [(name, cells) for name, read in COLUMNS[record.kind] if _tells(cells := [read(row) for row in rows])]
     lines = [_line([name for name, _ in columns]), _line(["---"] + ["---:"] * (len(columns) - 1))]
-    lines += [_line([read(row) for _, read in columns]) for row in rows]
+    lines += [_line(list(cells)) for cells in zip(*(cells for _, cells in columns), strict=True)]
     return "\n".join([*lines, "", source_line(record, page_folder)])
+
+
+def _tells(cells: Cells) -> bool:
+    """A column in which nothing was measured is left out."""
+    return any(cell not in ("", "not measured") for cell in cells)
 
 
 def source_line(record: Record, page_folder: Path) -> str:

@@ -28,7 +28,7 @@ from fastdqn.report.tables import (
 )
 from fastdqn.report.verdicts import BASELINE, Verdict, is_baseline, learning_verdict, speed_verdict
 
-WAVERING = "Whiskers: how much the speed wavers, the middle 80 % of all half-second pieces."
+WAVERING = "Whiskers: how much the speed wavers, the middle 80 % of all turns."
 HALF = 520  # px of a chart that shares its line with another
 
 

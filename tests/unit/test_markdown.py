@@ -65,6 +65,8 @@ def test_tables_and_figures_are_written(folder):
     assert "[2026-01-02-mine](../benchmarks/records/2026-01-02-mine)" in text
     assert "`fastdqn bench ladder mine` on 2 CPU cores (A processor)" in text
     assert "-->2.0<!--/--> times" in text
+    mark = "<!--= 2026-01-02-mine; + frame_ring; change; x -->"
+    assert rewrite(mark + "<!--/-->", records_in(folder), folder) == mark + "2.00x (1.90 to 2.10)<!--/-->"
     assert "-->7<!--/--> seeds" in text
     assert "-->Mine<!--/-->" in text
     assert "old" not in text

@@ -5,7 +5,8 @@ A table stands between two comments, a single figure too; what stands between th
     <!-- table 2026-11-15-ladder-snake -->          | rung | steps/s | ... |          <!-- end -->
     <!--= 2026-11-15-ladder-snake; + bf16; vs_textbook; .1f -->4.2<!--/-->
 
-A figure names its record, the row (empty: the record itself), the key (dotted) and the format.
+A figure names its record, the row (empty: the record itself), the key (dotted) and the format; the format x is a ratio with
+its interval: 1.46x (1.43 to 1.59).
 """
 
 import re
@@ -31,8 +32,12 @@ def rewrite(text: str, records: dict[str, Record], page_folder: Path) -> str:
         return f"{found[1]}\n{markdown_table(record, page_folder)}\n{found[3].lstrip()}"
 
     def figure(found: re.Match[str]) -> str:
-        value = look_up(_record(records, found[2].strip()), found[3].strip(), found[4].strip())
-        return f"{found[1]}{_formatted(value, found[5].strip())}{found[7]}"
+        name, row, key, form = (found[place].strip() for place in (2, 3, 4, 5))
+        value = look_up(_record(records, name), row, key)
+        if form != "x":
+            return f"{found[1]}{_formatted(value, form)}{found[7]}"
+        low, high = look_up(_record(records, name), row, f"{key}_interval")
+        return f"{found[1]}{value:.2f}x ({low:.2f} to {high:.2f}){found[7]}"
 
     return FIGURE.sub(figure, TABLE.sub(table, text))
 

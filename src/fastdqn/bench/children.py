@@ -41,6 +41,7 @@ class Child:
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._last_line = ""
+        self._killed = False
         self._began = time.monotonic()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -83,8 +84,11 @@ class Child:
             self._process.wait(timeout=3.0)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # its session, which it is the leader of
+        """Once: when all of its session are gone, the number may be given to somebody else."""
+        if not self._killed:
+            self._killed = True
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # its session, which it is the leader of
         self._process.wait()
 
     def end(self) -> None:

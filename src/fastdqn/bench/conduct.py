@@ -88,7 +88,6 @@ class Conductor:
         turns = number_of_turns(seconds)
         before, began, refreshed = self._done, time.monotonic(), time.monotonic()
         seen: dict[str, int] = {}  # variant -> turns it has had
-        doing = f"round {number + 1} of {repeats}"
 
         def note(place: int, speed: Answer, final: bool) -> None:
             nonlocal refreshed, began
@@ -106,8 +105,10 @@ class Conductor:
                 after_each(answers)
 
         def show() -> None:
-            step = OVERHEAD_SECONDS if len(seen) < len(variants) else seconds / turns
-            self._show(min(0.95 * step, time.monotonic() - began), doing)
+            starting = len(seen) < len(variants)
+            what = variants[len(seen)].name if starting else "all in turns"
+            step = OVERHEAD_SECONDS if starting else seconds / turns
+            self._show(min(0.95 * step, time.monotonic() - began), f"{what} ({number + 1} of {repeats})")
 
         self.children.ask_in_turns([(variant.task, variant.module) for variant in variants], turns, note, show)
         self._done = before + len(variants) * seconds_for(seconds)

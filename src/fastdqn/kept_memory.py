@@ -1,8 +1,7 @@
 """Freed memory stays with the process (switch `keep_memory`).
 
 The C library gives a large block back to the system as soon as it is freed, and asks for it again a moment later. The
-activations of one update are such blocks: the system then clears every page of them anew, thousands of page faults per
-update, which take as long as the arithmetic of a small network.
+activations of one update are such blocks: the system then clears every page of them anew, at a page fault each.
 """
 
 import ctypes

@@ -4,7 +4,7 @@ without the thirty small NumPy calls that cost more than the batch is large."""
 import numpy as np
 
 from fastdqn.replay.ring import Ring
-from fastdqn.replay.sampler import CANDIDATES, UniformSampler
+from fastdqn.replay.sampler import UniformSampler
 from fastdqn.transition import Batch
 
 
@@ -14,11 +14,7 @@ class CompiledSampler(UniformSampler):
     def draw(self, ring: Ring, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         from fastdqn.replay.draw_kernels import choose_rows  # here, because importing numba takes half a second
 
-        low, count = ring.valid_starts(self.stack, self.n_step)
-        ends = np.cumsum(count)
-        if ends[-1] == 0:
-            raise ValueError("nothing to draw yet: no row has a full window")
-        drawn = self.rng.integers(ends[-1], size=(CANDIDATES, batch_size))
+        drawn, low, count, ends = self.candidates(ring, batch_size)
         lane, row = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
         weight = np.empty(batch_size, np.float32)
         choose_rows(drawn, low, count, ends, ring.flags, lane, row, weight)

@@ -21,16 +21,21 @@ class UniformSampler:
 
     def draw(self, ring: Ring, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(lane, row, weight), each (batch_size,)."""
-        low, count = ring.valid_starts(self.stack, self.n_step)
-        ends = np.cumsum(count)
-        if ends[-1] == 0:
-            raise ValueError("nothing to draw yet: no row has a full window")
-        u = self.rng.integers(ends[-1], size=(CANDIDATES, batch_size))
+        u, low, count, ends = self.candidates(ring, batch_size)
         lane = np.searchsorted(ends, u, side="right")
         row = low[lane] + u - (ends[lane] - count[lane])
         usable = (ring.flags[lane, row % ring.T] & TAIL) == 0
         chosen = usable.argmax(axis=0), np.arange(batch_size)
         return lane[chosen], row[chosen], usable.any(axis=0).astype(np.float32)
+
+    def candidates(self, ring: Ring, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Numbers of valid starts, counted over all lanes, (CANDIDATES, batch_size); and per lane the first valid start,
+        how many there are, and their running sum."""
+        low, count = ring.valid_starts(self.stack, self.n_step)
+        ends = np.cumsum(count)
+        if ends[-1] == 0:
+            raise ValueError("nothing to draw yet: no row has a full window")
+        return self.rng.integers(ends[-1], size=(CANDIDATES, batch_size)), low, count, ends
 
     def state(self) -> dict[str, Any]:
         return {"rng": self.rng.bit_generator.state}

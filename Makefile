@@ -40,7 +40,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 
 tables: $(STAMP)
-	$(BIN)/python -m fastdqn.report.markdown README.md docs/seeds.md
+	$(BIN)/python -m fastdqn.report.markdown README.md docs/results.md docs/seeds.md
 
 report: $(STAMP)
 	$(BIN)/python -m fastdqn report benchmarks/records --out report.html

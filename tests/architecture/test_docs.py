@@ -132,7 +132,7 @@ def test_python_in_the_text_is_python(page):
             ast.parse(textwrap.dedent(text))
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "seeds.md"], ids=name_of)
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "results.md", DOCS / "seeds.md"], ids=name_of)
 def test_tables_and_figures_are_what_the_records_say(page):
     """`make tables` writes them; nobody else may."""
     folder = ROOT / "benchmarks" / "records"

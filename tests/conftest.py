@@ -4,6 +4,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from fastdqn import hardware
+
 settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=False)
 settings.load_profile("fixed")
 
@@ -28,6 +30,14 @@ def own_cache(tmp_path_factory):
 def one_thread():
     """A second thread of torch does nothing for networks this small but wait, which takes long on a busy machine."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tensors_on_the_cpu(monkeypatch):
+    """Lets the parts that live on a GPU be built on the CPU: the same tensors, the same rules. Gives the names of the
+    switches that only a GPU understands, which must be off."""
+    monkeypatch.setitem(hardware.NEEDS, "cuda", lambda device: "")
+    return ["pinned_copies", "cudnn_benchmark", "tf32", "cuda_graph"]
 
 
 @pytest.fixture

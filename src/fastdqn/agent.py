@@ -74,7 +74,7 @@ class Agent:
         parameters = sum(parameter.numel() for parameter in online.parameters())
         check_memory(memory_needs(self.config, self.spec, 1, switches, parameters))
         self._rng = seeding.stream(seed, "explore")
-        self._replay = build_replay(self.config, self.spec, 1, switches)
+        self._replay = build_replay(self.config, self.spec, 1, self.device, switches)
         self._transfer = build_transfer(self.device, switches)
         self._learner = build_learner(
             self.config, self.spec, 1, online.to(self.device), self._replay, self.device, Timers(), switches, []

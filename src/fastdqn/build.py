@@ -3,35 +3,42 @@
 import copy
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from fastdqn import seeding
-from fastdqn.actor.actor import Actor
+from fastdqn.actor.actor import Actor, Chooses
+from fastdqn.actor.device_actor import DeviceActor
 from fastdqn.actor.greedy import make_greedy, without_autograd
 from fastdqn.actor.policy import Greedy, Policy, epsilon_at
+from fastdqn.actor.resident import Chooser, ResidentPolicy
 from fastdqn.config import Config
+from fastdqn.dice import Dice
 from fastdqn.env.base import LaneEnv
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
+from fastdqn.graphs import Graphed, Launcher, as_it_is, in_pieces
 from fastdqn.kept_memory import keep_freed_memory
 from fastdqn.learner.compiled import compiled
-from fastdqn.learner.hand_written import can_be_written_by_hand, make_hand_written_update
+from fastdqn.learner.hand_written import HandWrittenUpdate, can_be_written_by_hand
+from fastdqn.learner.lean import LeanAdam, LeanUpdate, can_be_lean, lay_out_first_layer, make_lean_greedy
 from fastdqn.learner.learner import Learner
 from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, make_network
 from fastdqn.learner.optimizer import make_optimizer
 from fastdqn.learner.precision import ScaledUpdate, in_short_numbers, set_cudnn_search, set_tensor_cores
 from fastdqn.learner.transfer import Transfer, pinned_transfer, plain_transfer
-from fastdqn.learner.update import Update, make_target_rule, make_update, weights_of
+from fastdqn.learner.update import Update, make_target_rule, make_update, updates_before_the_target_moves, weights_of
 from fastdqn.metrics import Meter, Timers
 from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
 from fastdqn.replay.arrays import ArrayReplay
 from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
+from fastdqn.replay.device_replay import DeviceReplay
+from fastdqn.replay.device_ring import DeviceRing
 from fastdqn.replay.ratio import Ratio
 from fastdqn.replay.replay import Replay, RingReplay
 from fastdqn.replay.ring import Ring, bytes_per_row
@@ -42,6 +49,7 @@ from fastdqn.switches import SWITCHES, resolve
 from fastdqn.transition import Batch, EnvSpec
 
 BYTES_OF_PYTHON_OBJECTS = 350  # a tuple, two arrays and their numbers, per transition of the deque
+FOR_SOME_ONLY = {"lane_vector_env", "native_atari", "device_snake", "lean_mlp"}  # environments or networks
 MIN_ROWS_PER_WINDOW = 4  # a lane holds at least this many windows of (stack + n_step) rows
 
 
@@ -57,10 +65,8 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
     online = build_network(config, kind, own_network, switches).to(device)
     greedy = build_greedy(online, device, switches)
 
-    env = build_env(kind, config.actor.lanes, config.actor.groups, switches)
-    replay = build_replay(config, spec, stack, switches)
-    policy = Policy(greedy, spec, env.num_lanes, stack, seeding.stream(config.seed, "explore"))
-    actor = Actor(env, policy, ReplaySink(replay), exploration(config), timers)
+    replay = build_replay(config, spec, stack, device, switches)
+    actor = build_actor(config, kind, online, greedy, replay, device, timers, switches)
     learner = build_learner(config, spec, stack, online, replay, device, timers, switches, notes)
 
     def make_evaluator(lanes: int) -> Evaluator:
@@ -72,7 +78,7 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
         stack=stack,
         device=device,
         switches=switches,
-        env=env,
+        env=actor.env,
         actor=actor,
         replay=replay,
         ratio=Ratio(config.learner.steps_per_update, config.replay.warmup_steps),
@@ -86,13 +92,19 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
 
 def active_switches(config: Config, kind: EnvKind, device: str) -> tuple[frozenset[str], list[str]]:
     """What is on for this environment. A switch that cannot apply is refused when asked for, else left off."""
-    active, notes = resolve(config.switches.on, config.switches.off, config.switches.prefer, device)
-    usable = {kind.lanes_switch} if kind.make_lanes is not None else set()
-    for name in {"lane_vector_env", "native_atari"} - usable:
-        if name in config.switches.on:
-            raise UserError(f"The switch {name} does not apply to {kind.spec.env_id}: {SWITCHES[name].summary}.")
-        active -= {name}
-    return active, notes
+    wishes = config.switches
+    beside_the_point = FOR_SOME_ONLY - applying(config, kind)
+    for name in sorted(beside_the_point & set(wishes.on)):
+        raise UserError(f"The switch {name} does not apply to {kind.spec.env_id}: {SWITCHES[name].summary}.")
+    return resolve(wishes.on, [*wishes.off, *beside_the_point], wishes.prefer, device)
+
+
+def applying(config: Config, kind: EnvKind) -> set[str]:
+    """Those of FOR_SOME_ONLY that this environment and network can use."""
+    network = choose_kind(config.network.kind, kind.spec.state_shape(stack_of(config, kind)))
+    found = {kind.lanes_switch} if kind.make_lanes is not None else set()
+    found |= {"device_snake"} if kind.make_on_device is not None else set()
+    return found | ({"lean_mlp"} if network == "mlp" and config.learner.optimizer == "adam" else set())
 
 
 def with_switches(config: Config, switches: frozenset[str]) -> Config:
@@ -144,6 +156,8 @@ def dressed(network: QNetwork, switches: frozenset[str], own: bool) -> QNetwork:
     """The network with the switches that concern it. A ReLU of the user's own is left as it is."""
     if "inplace_relu" in switches and not own:
         network.relu_in_place()
+    if "lean_mlp" in switches and can_be_lean(network):
+        lay_out_first_layer(network)
     return network.keep_channels_last() if "channels_last" in switches else network
 
 
@@ -155,9 +169,41 @@ def set_process_flags(switches: frozenset[str]) -> None:
     set_cudnn_search("cudnn_benchmark" in switches)
 
 
-def build_greedy(network: nn.Module, device: str, switches: frozenset[str]) -> Greedy:
+def build_greedy(network: QNetwork, device: str, switches: frozenset[str]) -> Greedy:
+    if "lean_mlp" in switches and can_be_lean(network):
+        return make_lean_greedy(network)
     greedy = make_greedy(network, device)
     return without_autograd(greedy) if "inference_mode" in switches else greedy
+
+
+def build_actor(
+    config: Config,
+    kind: EnvKind,
+    network: QNetwork,
+    greedy: Greedy,
+    replay: Replay,
+    device: str,
+    timers: Timers,
+    switches: frozenset[str],
+) -> Actor | DeviceActor:
+    """Environments and actor, in one of three places: all on the host, the ring on the device, or the boards too."""
+    lanes, stack, spec = config.actor.lanes, stack_of(config, kind), kind.spec
+    seed, launcher = seeding.integer(config.seed, "explore"), build_launcher(switches)
+    if "device_snake" in switches and kind.make_on_device is not None and isinstance(replay, DeviceReplay):
+        boards = kind.make_on_device(lanes, device)
+        chooser = Chooser(network, replay.ring, slice(0, lanes), spec.num_actions, stack, seed)
+        return DeviceActor(boards, chooser, replay.ring, exploration(config), timers, launcher)
+    env = build_env(kind, lanes, config.actor.groups, switches)
+    policy: Chooses
+    if isinstance(replay, DeviceReplay):
+        policy = ResidentPolicy(network, replay.ring, env.groups, spec, stack, seed, launcher)
+    else:
+        policy = Policy(greedy, spec, lanes, stack, seeding.stream(config.seed, "explore"))
+    return Actor(env, policy, ReplaySink(replay), exploration(config), timers)
+
+
+def build_launcher(switches: frozenset[str]) -> Launcher:
+    return Graphed if "cuda_graph" in switches else as_it_is
 
 
 def build_evaluator(config: Config, kind: EnvKind, greedy: Greedy, lanes: int, switches: frozenset[str]) -> Evaluator:
@@ -179,9 +225,19 @@ def rows_per_lane(config: Config, stack: int) -> int:
     return rows
 
 
-def build_replay(config: Config, spec: EnvSpec, stack: int, switches: frozenset[str]) -> Replay:
+def build_replay(config: Config, spec: EnvSpec, stack: int, device: str, switches: frozenset[str]) -> Replay:
     lanes, n_step, gamma, clip = config.actor.lanes, config.replay.n_step, config.learner.gamma, spec.clip_rewards
     rows = rows_per_lane(config, stack)
+    if "device_ring" in switches:
+        return DeviceReplay(
+            DeviceRing(lanes, rows, spec.obs_shape, spec.obs_dtype, device),
+            Dice(seeding.integer(config.seed, "sample"), device),
+            stack=stack,
+            n_step=n_step,
+            gamma=gamma,
+            clip_rewards=clip,
+            launcher=build_launcher(switches),
+        )
     if "frame_ring" in switches:
         ring, rng = Ring(lanes, rows, spec.obs_shape, spec.obs_dtype), seeding.stream(config.seed, "sample")
         if "compiled_draw" in switches:
@@ -205,6 +261,10 @@ def replay_bytes_per_row(spec: EnvSpec, stack: int, switches: frozenset[str]) ->
     return bytes_per_transition(spec.state_shape(stack), spec.obs_dtype.itemsize) + BYTES_OF_PYTHON_OBJECTS
 
 
+def replay_on_device(switches: frozenset[str]) -> bool:
+    return "device_ring" in switches
+
+
 def build_learner(
     config: Config,
     spec: EnvSpec,
@@ -220,18 +280,34 @@ def build_learner(
     target = online if config.learner.target == "none" else copy.deepcopy(online)
     if "no_grad" in switches and target is not online:
         target.requires_grad_(False)
-    optimizer = make_optimizer(config.learner, online, one_call="fused_optimizer" in switches)
+    optimizer = build_optimizer(config, online, switches)
     transfer = build_transfer(device, switches)
     example = example_batch(config.learner.batch_size, spec, stack, device, switches)
-    return Learner(
+    update = build_update(config, online, target, optimizer, example, switches, notes)
+    ahead: dict[str, Any] = {}
+    if "target_ahead" in switches and isinstance(update, (HandWrittenUpdate, LeanUpdate)):
+        ahead = {"look_ahead": update.look_ahead, "together": updates_before_the_target_moves(config.learner)}
+    learner = Learner(
         online=online,
         target=target,
         optimizer=optimizer,
-        update=build_update(config, online, target, optimizer, example, switches, notes),
+        update=update,
         follow=make_target_rule(online, target, config.learner),
-        draw=lambda: transfer(replay.sample(config.learner.batch_size)),
+        draw=lambda count: transfer(replay.sample(count * config.learner.batch_size)),
         timers=timers,
+        **ahead,
     )
+    if "cuda_graph" in switches:
+        follow_target = update.follow_target if isinstance(update, HandWrittenUpdate) else lambda: None
+        learner.update_together = in_pieces(learner.update_together, Graphed, before=follow_target)  # type: ignore[method-assign,assignment]
+    return learner
+
+
+def build_optimizer(config: Config, online: QNetwork, switches: frozenset[str]) -> torch.optim.Optimizer:
+    if "lean_mlp" in switches and can_be_lean(online):
+        return LeanAdam(online.parameters(), config.learner.lr, config.learner.optimizer_eps)
+    one_call, in_graph = "fused_optimizer" in switches, "cuda_graph" in switches
+    return make_optimizer(config.learner, online, one_call=one_call, in_graph=in_graph)
 
 
 def build_update(
@@ -245,8 +321,10 @@ def build_update(
 ) -> Update:
     """Goal, loss and update, each wrapped by the switches that are on."""
     device, dtype = example.state.device.type, dtype_of_passes(switches)
+    if "lean_mlp" in switches and can_be_lean(online):
+        return LeanUpdate(online, target, optimizer, config.learner)
     if "hand_written" in switches and can_be_written_by_hand(online):
-        return make_hand_written_update(online, target, optimizer, config.learner, dtype or torch.float32)
+        return HandWrittenUpdate(online, target, optimizer, config.learner, dtype or torch.float32)
     goal = make_goal(online, target, config.learner)
     if "no_grad" in switches:
         goal = without_graph(goal)

@@ -19,6 +19,10 @@ def _cuda(device: str) -> str:
     return "" if device.startswith("cuda") else "a CUDA device"
 
 
+def _cpu(device: str) -> str:
+    return "" if device == "cpu" else "the CPU as its device"
+
+
 @cache
 def _compiler(device: str) -> str:
     """torch.compile writes C++ (CPU) or Triton (GPU, whose launcher is C) and compiles it at run time."""
@@ -54,4 +58,4 @@ def _glibc(device: str) -> str:
     return "" if has_mallopt() else "the GNU C library"
 
 
-NEEDS: dict[str, Callable[[str], str]] = {"cuda": _cuda, "compiler": _compiler, "bf16": _bf16, "glibc": _glibc}
+NEEDS: dict[str, Callable[[str], str]] = {"cpu": _cpu, "cuda": _cuda, "compiler": _compiler, "bf16": _bf16, "glibc": _glibc}

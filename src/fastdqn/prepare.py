@@ -18,6 +18,7 @@ from fastdqn.build import (
     build_network,
     measures_threads,
     replay_bytes_per_row,
+    replay_on_device,
     rows_per_lane,
     stack_of,
     with_switches,
@@ -98,7 +99,7 @@ def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[
     lanes = config.actor.lanes + min(config.evaluator.lanes, config.evaluator.episodes)
     frames = lanes * (stack + 2) * int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize  # history, tick and its twin
     return (
-        Need("replay", rows * row, per_row=row),
+        Need("replay", rows * row, per_row=row, on_device=replay_on_device(switches)),
         Need("frames of the lanes", frames),
         Need("network and optimizer", parameters * 4 * 5, on_device=True),  # online, target, gradients and two moments
         Need("batch", states * 4, on_device=True),

@@ -68,6 +68,17 @@ class Block(NamedTuple):
     obs: np.ndarray  # (L, *obs_shape)
 
 
+class DeviceBlock(NamedTuple):
+    """A Block in tensors of a device."""
+
+    lanes: slice
+    action: Any  # (L,) int64
+    reward: Any  # (L,) float32
+    terminal: Any  # (L,) bool
+    first: Any  # (L,) bool
+    obs: Any  # (L, *obs_shape)
+
+
 class Batch(NamedTuple):
     """What the loss takes. `discount` carries gamma, n and the episode's end: target = returns + discount * q_next."""
 
@@ -78,3 +89,6 @@ class Batch(NamedTuple):
     next_state: Any  # (B, *state_shape)
     weight: Any  # (B,) float32: weight in the loss, 0 for a draw to be ignored
     index: Any  # (B, 2) int64: lane and absolute row of the start
+
+    def rows(self, which: slice) -> "Batch":
+        return Batch(*(None if field is None else field[which] for field in self))

@@ -40,12 +40,20 @@ def fast(kind: EnvKind, lanes, groups):
     return kind.make_lanes(lanes, groups)
 
 
+def on_device(kind: EnvKind, lanes, groups):
+    """On the CPU, whose tensors follow the same rules as a GPU's."""
+    if groups > 1:
+        pytest.skip("boards on a device are one group")
+    return kind.make_on_device(lanes, "cpu")
+
+
 ENVS = {
     "counting": (lambda: find_env(CountingEnv, {}), serial),
     "cartpole": (lambda: find_env("CartPole-v1", {}), serial),
     "catch": (lambda: find_env("catch", {}), serial),
     "snake one by one": (lambda: find_env("snake", {"max_steps": 30}), serial),
     "snake lanes": (lambda: find_env("snake", {"max_steps": 30}), fast),
+    "snake on a device": (lambda: find_env("snake", {"max_steps": 30}), on_device),
     "atari textbook": (lambda: find_env("pong", {"max_frames_per_game": 60, "noop_max": 3}), serial),
     "atari native": (lambda: find_env("pong", {"max_frames_per_game": 60, "noop_max": 3}), fast),
 }

@@ -6,9 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from fastdqn.dice import Dice
 from fastdqn.replay.accumulate import Accumulator
 from fastdqn.replay.arrays import ArrayReplay
 from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
+from fastdqn.replay.device_replay import DeviceReplay
+from fastdqn.replay.device_ring import DeviceRing
 from fastdqn.replay.replay import RingReplay
 from fastdqn.replay.ring import TAIL, Ring
 from fastdqn.replay.sampler import UniformSampler
@@ -30,6 +33,12 @@ def compiled_replay(lanes, rows, stack, n_step, clip, seed=0):
     return RingReplay(ring, sampler, gamma=GAMMA, clip_rewards=clip, window=compiled_window)
 
 
+def device_replay(lanes, rows, stack, n_step, clip, seed=0):
+    """On the CPU: the same tensors and the same rules as on a GPU."""
+    ring = DeviceRing(lanes, rows, OBS_SHAPE, np.int32, "cpu")
+    return DeviceReplay(ring, Dice(seed), stack=stack, n_step=n_step, gamma=GAMMA, clip_rewards=clip)
+
+
 def array_replay(lanes, rows, stack, n_step, clip, seed=0):
     accumulator = Accumulator(lanes, stack, n_step, GAMMA, clip)
     return ArrayReplay(lanes * rows, (stack,), accumulator, np.random.default_rng(seed))
@@ -39,7 +48,7 @@ def deque_replay(lanes, rows, stack, n_step, clip, seed=0):
     return DequeReplay(lanes * rows, Accumulator(lanes, stack, n_step, GAMMA, clip), seed)
 
 
-MAKERS = [ring_replay, compiled_replay, array_replay, deque_replay]
+MAKERS = [ring_replay, compiled_replay, device_replay, array_replay, deque_replay]
 
 worlds = st.fixed_dictionaries(
     {
@@ -89,7 +98,7 @@ def check_batch(batch, history, stack, n_step, clip):
         assert np.asarray(batch.next_state[b]).ravel().tolist() == next_state
 
 
-@pytest.mark.parametrize("maker", [ring_replay, compiled_replay])
+@pytest.mark.parametrize("maker", [ring_replay, compiled_replay, device_replay])
 def test_every_window_of_the_ring_equals_the_ground_truth(maker):
     @settings(max_examples=200)
     @given(world=worlds)

@@ -27,8 +27,8 @@ SETTINGS = {
 }
 
 
-def make_runner(env, seed, off=()):
-    job = prepare(env, settings=SETTINGS | {"seed": seed, "switches.off": list(off)})
+def make_runner(env, seed, off=(), on=()):
+    job = prepare(env, settings=SETTINGS | {"seed": seed, "switches.off": list(off), "switches.on": list(on)})
     rows = []
     parts = build(job.config, job.kind, "cpu")
     runner = InlineRunner(parts, Stop(), rows.append, lambda score: None)
@@ -67,23 +67,39 @@ TEXTBOOK = ["frame_ring", "array_replay", "inference_mode"]
 @pytest.mark.parametrize("off", [[], ["frame_ring"], [*TEXTBOOK, "lane_vector_env"]], ids=["fast", "arrays", "textbook"])
 @pytest.mark.parametrize("env", ["snake", "catch"])
 def test_a_copy_that_loads_every_state_goes_on_exactly(env, off):
+    check_a_copy_goes_on_exactly(env, off)
+
+
+@pytest.mark.parametrize("env", ["snake", "catch"])
+@pytest.mark.parametrize("on", [["device_ring"], ["device_ring", "device_snake"]], ids=["ring", "boards"])
+def test_so_does_one_whose_ring_is_on_a_device(env, on, tensors_on_the_cpu):
+    if env != "snake" and "device_snake" in on:
+        pytest.skip("only Snake has boards on a device")
+    check_a_copy_goes_on_exactly(env, tensors_on_the_cpu, on)
+
+
+def check_a_copy_goes_on_exactly(env, off, on=()):
     """A run, and a fresh one of another seed that loads its states, do the same things from there on: games, draws,
     exploration, updates, target copies."""
-    original = make_runner(env, 1, off)
+    original = make_runner(env, 1, off, on)
     for _ in range(60):
         original.round()
+    original.settle()
     assert original.parts.learner.updates > 20
     saved = {name: copy.deepcopy(part.state()) for name, part in original.parts.stateful().items()}
 
-    restored = make_runner(env, 2, off)
+    restored = make_runner(env, 2, off, on)
     for _ in range(11):
         restored.round()
+    restored.settle()
     for name, part in restored.parts.stateful().items():
         part.load_state(saved[name])
 
     for _ in range(40):
         original.round()
         restored.round()
+    for runner in (original, restored):
+        runner.settle()
     assert original.parts.learner.updates > 60
     same(states(original.parts), states(restored.parts))
 

@@ -102,7 +102,7 @@ def test_the_learner_draws_what_the_replay_holds(off):
         parts.actor.start([1, 2, 3, 4])
         for _ in range(200):
             parts.actor.step(0)
-    batches = [(fast.learner.draw(), plain.learner.draw()) for _ in range(20)]
+    batches = [(fast.learner.draw(1), plain.learner.draw(1)) for _ in range(20)]
     torch.cuda.synchronize()
     for ours, theirs in batches:
         for name in FIELDS:

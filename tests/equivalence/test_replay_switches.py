@@ -102,7 +102,7 @@ def test_the_ring_is_the_small_one():
         config = job.config.model_copy(update={"switches": job.config.switches.model_copy(update={"off": tuple(off)})})
         switches, _ = active_switches(config, job.kind, "cpu")
         sizes[len(off)] = replay_bytes_per_row(job.kind.spec, 4, switches)
-        replay = build_replay(config, job.kind.spec, 4, switches)
+        replay = build_replay(config, job.kind.spec, 4, "cpu", switches)
         assert len(replay) == 0
     assert 7056 <= sizes[0] <= 7056 * 1.05
     assert sizes[1] > 31 * sizes[0]

@@ -1,24 +1,32 @@
 """no_grad, grads_to_none, inplace_relu, fused_optimizer and channels_last promise SAME_NUMBERS: equal losses and gradients
 at each of 200 updates, with the weights synced before each."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from fastdqn.build import build_greedy
 from fastdqn.config import LearnerConfig
+from fastdqn.errors import UserError
 from fastdqn.hardware import lacks
 from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.precision import in_short_numbers
 from fastdqn.learner.td import compiled_td, plain_td
 from fastdqn.learner.update import weights_of
+from fastdqn.prepare import prepare
 from fastdqn.transition import Batch
 from tests.equivalence.updates import (
     CATCH_NATURE,
     SNAKE_CNN,
     SNAKE_MLP,
+    Setup,
     check_switch,
     parts_of,
     random_batches,
+    same_updates,
     weights,
 )
 
@@ -185,7 +193,7 @@ def test_channels_last_leaves_networks_without_convolutions_alone():
 @pytest.mark.parametrize("loss", ["huber", "mse"])
 def test_hand_written(setup, double, loss):
     fast, _ = check_switch(setup, "hand_written", updates=100, double=double, loss=loss)
-    assert "hand_written" in fast.update.__qualname__
+    assert type(fast.update).__name__ == "HandWrittenUpdate"
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -213,6 +221,123 @@ def test_the_compiled_loss_is_the_one_in_torch(double, loss, dtype):
     torch.testing.assert_close(torch.stack(means), torch.stack(plain_means), rtol=1e-6, atol=1e-6)
     values[0] = float("nan")
     assert all(make(config)(values, next_values, None, batch)[1].isnan() for make in (plain_td, compiled_td)), "is seen"
+
+
+@pytest.mark.parametrize("how", [{}, {"double": True}, {"double": True, "dtype": "bf16"}], ids=["single", "double", "bf16"])
+def test_target_ahead(how):
+    """The same draws trained on with the target network's values computed for many updates at once, and batch by batch:
+    the same losses and weights, over several moves of the target network in the middle of what is due."""
+    how = dict(how)
+    short = ["bf16"] if how.pop("dtype", None) else []
+    if short and lacks("bf16", "cpu"):
+        pytest.skip("needs bfloat16 instructions")
+    ahead, plain = (
+        parts_of(SNAKE_CNN, ["hand_written", *on, *short], off, target_every=5, **how).learner
+        for on, off in ((["target_ahead"], []), ([], ["target_ahead"]))
+    )
+    seen = []
+    look = ahead.look_ahead
+    ahead.look_ahead = lambda batch: seen.append(len(batch.action) // 32) or look(batch)
+    drawn = list(random_batches(parts_of(SNAKE_CNN), 24))
+    for learner in (ahead, plain):
+        batches = iter(drawn)
+        learner.draw = lambda count, batches=batches: joined([next(batches) for _ in range(count)])
+        for due in (7, 1, 16):
+            learner.train(due)
+    assert seen == [5, 2, 2, 5, 5, 4], "never past a move of the target network"
+    assert ahead.read_means() == pytest.approx(plain.read_means(), rel=1e-5)
+    for ours, theirs in zip(ahead.online.parameters(), plain.online.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def joined(batches):
+    return Batch(*(None if fields[0] is None else torch.cat(fields) for fields in zip(*batches, strict=True)))
+
+
+def test_values_of_a_target_network_that_has_moved_would_be_noticed():
+    """target_ahead past a move of the target network: the test above must see it."""
+    stale, plain = (
+        parts_of(SNAKE_CNN, ["hand_written", *on], off, target_every=2).learner
+        for on, off in ((["target_ahead"], []), ([], ["target_ahead"]))
+    )
+    stale._together = lambda done: 16
+    drawn = list(random_batches(parts_of(SNAKE_CNN), 16))
+    for learner in (stale, plain):
+        batches = iter(drawn)
+        learner.draw = lambda count, batches=batches: joined([next(batches) for _ in range(count)])
+        learner.train(16)
+    assert stale.read_means() != pytest.approx(plain.read_means(), rel=1e-5)
+
+
+@pytest.mark.parametrize("how", [{}, {"double": True}, {"loss": "mse"}, {"clip_grad_norm": 0.1}], ids=str)
+def test_lean_mlp(how):
+    fast, plain = check_switch(SNAKE_MLP, "lean_mlp", on=["hand_written"], **how)
+    assert type(fast.update).__name__ == "LeanUpdate"
+    assert type(plain.update).__name__ == "HandWrittenUpdate"
+
+
+def test_lean_mlp_on_vectors():
+    setup = Setup("CartPole-v1", {key: value for key, value in SNAKE_MLP.settings.items() if key != "actor.lanes"})
+    parts = parts_of(setup, ["hand_written", "lean_mlp"]), parts_of(setup, ["hand_written"])
+    rng = np.random.default_rng(0)
+
+    def batches():
+        for batch in random_batches(parts[1], 60):
+            shape = (len(batch.action), 4)
+            yield batch._replace(
+                **{name: torch.from_numpy(rng.normal(size=shape).astype(np.float32)) for name in ("state", "next_state")}
+            )
+
+    same_updates(parts[0].learner, parts[1].learner, ((batch, batch) for batch in batches()))
+
+
+@pytest.mark.parametrize("target", ["hard", "soft", "none"])
+def test_lean_mlp_steps_as_adam_does(target):
+    """Free-running: the weights after many steps, and the optimizer's state, which the other side goes on with."""
+    fast, plain = (parts_of(SNAKE_MLP, ["hand_written", *on], target=target).learner for on in (["lean_mlp"], []))
+    for batch in random_batches(parts_of(SNAKE_MLP), 40):
+        fast.train_on(batch)
+        plain.train_on(batch)
+    for ours, theirs in zip(fast.online.parameters(), plain.online.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    again = parts_of(SNAKE_MLP, ["hand_written"], target=target).learner
+    again.load_state(fast.state())
+    last = next(random_batches(parts_of(SNAKE_MLP), 1, seed=9))
+    again.train_on(last)
+    plain.train_on(last)
+    for ours, theirs in zip(again.online.parameters(), plain.online.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_lean_mlp_acts_as_the_network_does():
+    parts = parts_of(SNAKE_MLP, ["hand_written", "lean_mlp"])
+    network = parts.learner.online
+    greedy = build_greedy(network, "cpu", frozenset({"lean_mlp"}))
+    plain = build_greedy(network, "cpu", frozenset())
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        states = (rng.random((33, 3, 10, 10)) < 0.05).astype(np.uint8) * rng.integers(
+            256, size=(33, 3, 10, 10), dtype=np.uint8
+        )
+        assert greedy(states).tolist() == plain(states).tolist()
+        for batch in random_batches(parts, 3):
+            parts.learner.train_on(batch)  # new weights are acted with at once
+
+
+def test_a_gradient_that_is_not_a_number_is_seen():
+    learner = parts_of(SNAKE_MLP, ["hand_written", "lean_mlp"]).learner
+    batch = next(random_batches(parts_of(SNAKE_MLP), 1))
+    batch.returns[0], batch.weight[0] = float("nan"), 1.0
+    learner.train_on(batch)
+    assert math.isnan(learner.read_means()[0])
+    assert all(weight.isnan().any() for weight in learner.online.parameters())
+
+
+def test_other_networks_and_optimizers_are_not_lean():
+    assert "lean_mlp" not in parts_of(SNAKE_CNN).switches
+    assert "lean_mlp" not in prepare("CartPole-v1", settings={"learner.optimizer": "rmsprop"}).switches
+    with pytest.raises(UserError, match="lean_mlp does not apply"):
+        prepare("snake", settings={"network.kind": "cnn", "switches.on": ["lean_mlp"]})
 
 
 def test_hand_written_on_the_nature_network():

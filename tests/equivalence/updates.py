@@ -40,8 +40,8 @@ CATCH_NATURE = Setup("catch", COMMON | {"network.kind": "nature", "network.chann
 
 def parts_of(setup: Setup, on: Iterable[str] = (), off: Iterable[str] = (), device: str = "cpu", **learner: Any) -> Parts:
     """What build.py makes of this setup; `learner` are settings of that section."""
-    # hand_written leaves nothing of what most switches change, so it is off unless it is the one that is asked for
-    off = {*off, "hand_written"} - {*on}
+    # hand_written leaves nothing of what most switches change, so it and what needs it are off unless asked for
+    off = {*off, "hand_written", "target_ahead", "lean_mlp"} - {*on}
     wishes = {"device": device, "switches.on": list(on), "switches.off": sorted(off)}
     chosen = {f"learner.{name}": value for name, value in learner.items()}
     job = prepare(setup.env, settings=setup.settings | wishes | chosen)
@@ -107,10 +107,11 @@ def same_updates(
 
 
 def check_switch(
-    setup: Setup, name: str, updates: int = 200, off: Iterable[str] = (), **learner: Any
+    setup: Setup, name: str, updates: int = 200, off: Iterable[str] = (), on: Iterable[str] = (), **learner: Any
 ) -> tuple[Learner, Learner]:
-    """The learners with this switch on and off, after `updates` random batches at which they agreed; `off` on both."""
-    fast, plain = parts_of(setup, [name], off, **learner), parts_of(setup, [], [*off, name], **learner)
+    """The learners with this switch on and off, after `updates` random batches at which they agreed; `off` and `on` hold
+    for both."""
+    fast, plain = parts_of(setup, [name, *on], off, **learner), parts_of(setup, [*on], [*off, name], **learner)
     assert fast.switches ^ plain.switches == {name}
     assert fast.notes == []
     same_updates(fast.learner, plain.learner, ((batch, batch) for batch in random_batches(plain, updates)))

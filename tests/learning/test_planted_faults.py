@@ -142,8 +142,8 @@ def judge(name, new, old):
 def next_state_is_the_state(parts: Parts) -> None:
     draw = parts.learner.draw
 
-    def drawn():
-        batch = draw()
+    def drawn(count):
+        batch = draw(count)
         return batch._replace(next_state=batch.state)
 
     parts.learner.draw = drawn
@@ -153,8 +153,8 @@ def next_states_of_other_rows(parts: Parts) -> None:
     """The rows of a batch are swapped on one side."""
     draw = parts.learner.draw
 
-    def drawn():
-        batch = draw()
+    def drawn(count):
+        batch = draw(count)
         return batch._replace(next_state=batch.next_state.roll(1, 0))
 
     parts.learner.draw = drawn
@@ -178,8 +178,8 @@ def ends_forgotten(parts: Parts) -> None:
     """The discount of a step that ended the game is not 0."""
     draw, gamma = parts.learner.draw, parts.config.learner.gamma
 
-    def drawn():
-        batch = draw()
+    def drawn(count):
+        batch = draw(count)
         return batch._replace(discount=torch.full_like(batch.discount, gamma))
 
     parts.learner.draw = drawn
@@ -234,7 +234,7 @@ def test_a_change_that_changes_nothing_leaves_the_run_as_it_was(name, healthy):
 
     def nothing(parts: Parts) -> None:
         draw, append, follow = parts.learner.draw, parts.replay.append, parts.learner._follow
-        parts.learner.draw, parts.replay.append = lambda: draw(), lambda block: append(block)
+        parts.learner.draw, parts.replay.append = lambda count: draw(count), lambda block: append(block)
         parts.learner._follow = lambda update: follow(update)
 
     assert train(name, SEEDS[:1], nothing)[0].curve() == healthy(name)[0].curve()
@@ -253,9 +253,9 @@ def sleeps_while_drawing(parts: Parts) -> None:
     """For several times as long as an update takes: a busy machine cannot hide it."""
     draw = parts.learner.draw
 
-    def drawn():
-        time.sleep(0.002)
-        return draw()
+    def drawn(count):
+        time.sleep(0.002 * count)
+        return draw(count)
 
     parts.learner.draw = drawn
 

@@ -16,6 +16,7 @@ from fastdqn.bench.judge import Judge
 from fastdqn.bench.ladder import TEXTBOOK, ladder_row, run_ladder, rungs
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.work import make_work
+from fastdqn.build import FOR_SOME_ONLY, applying
 from fastdqn.cli import main
 from fastdqn.hardware import lacks
 from fastdqn.prepare import prepare
@@ -40,8 +41,11 @@ def part(all_rungs, name):
 
 
 def clashing_with(switch):
-    """A clash may be declared on either side."""
-    return set(switch.clashes) | {other.name for other in LADDER if switch.name in other.clashes}
+    """A clash may be declared on either side; what needs a clashing switch goes with it."""
+    clashing = set(switch.clashes) | {other.name for other in LADDER if switch.name in other.clashes}
+    for _ in LADDER:
+        clashing |= {other.name for other in LADDER if clashing & set(other.needs)}
+    return clashing
 
 
 def pretend(monkeypatch, answer):
@@ -75,7 +79,7 @@ def test_every_other_switch_of_this_environment_is_an_extra(env):
     all_rungs = rungs(job)
     top, extras = part(all_rungs, "ladder")[-1], part(all_rungs, "extra")
     assert [rung.adds.name for rung in extras] == [
-        name for name in NAMES if name not in job.switches and name not in ("lane_vector_env", "native_atari")
+        name for name in NAMES if name not in job.switches and name not in FOR_SOME_ONLY - applying(job.config, job.kind)
     ]
     for rung in extras:
         missing = [lacks(need, "cpu") for need in rung.adds.machine]
@@ -94,12 +98,16 @@ def test_every_other_switch_of_this_environment_is_an_extra(env):
 
 @pytest.mark.parametrize(
     ("env", "own"),
-    [("snake", {"lane_vector_env"}), ("CartPole-v1", set()), pytest.param("pong", {"native_atari"}, marks=needs_atari)],
+    [
+        ("snake", {"lane_vector_env", "device_snake"}),
+        ("CartPole-v1", {"lean_mlp"}),
+        pytest.param("pong", {"native_atari"}, marks=needs_atari),
+    ],
 )
 def test_foreign_switches_are_absent(env, own):
     named = {rung.adds.name for rung in rungs(job_of(env), leave_one_out=True) if rung.adds}
-    assert named & {"lane_vector_env", "native_atari"} == own
-    assert named | {"lane_vector_env", "native_atari"} == set(NAMES)
+    assert named & FOR_SOME_ONLY == own
+    assert named | FOR_SOME_ONLY == set(NAMES)
 
 
 @pytest.mark.parametrize("env", ENVS)
@@ -111,10 +119,13 @@ def test_on_a_machine_that_has_everything_clashes_are_taken_out(monkeypatch, env
     assert "bf16" in clashing_with(by_name["fp16"].adds)
     assert "bf16" not in by_name["fp16"].switches
     for rung in by_name.values():
-        assert rung.skipped == ""
-        assert rung.switches == job.switches - clashing_with(rung.adds) | {rung.adds.name}
+        missing = [name for name in rung.adds.needs if name not in job.switches]
+        assert rung.skipped == (f"needs {missing[0]}" if missing else "")
+        assert missing or rung.switches == job.switches - clashing_with(rung.adds) | {rung.adds.name}
     for rung in rungs(job, leave_one_out=True):
-        assert prepare(env, settings={"device": "cpu", **rung.settings()}).switches == rung.switches, rung.name
+        assert rung.skipped or prepare(env, settings={"device": "cpu", **rung.settings()}).switches == rung.switches, (
+            rung.name
+        )
 
 
 def test_on_a_machine_that_has_nothing_all_such_extras_are_skipped(monkeypatch):
@@ -139,6 +150,9 @@ def test_leaving_one_out_leaves_out_what_needs_it(env):
     gone = {name: job.switches - rung.switches for name, rung in by_name.items()}
     assert gone.pop("array_replay") == {"array_replay", "frame_ring", "compiled_draw"}
     assert gone.pop("frame_ring") == {"frame_ring", "compiled_draw"}
+    lean = {"lean_mlp"} & job.switches
+    assert gone.pop("hand_written") == {"hand_written", "target_ahead"} | lean
+    assert gone.pop("fused_optimizer") == {"fused_optimizer"} | lean
     assert all(left_out == {name} for name, left_out in gone.items())
 
 

@@ -171,7 +171,7 @@ def test_what_is_counted_is_what_is_allocated(off, stack):
     """The replay's own arrays, summed, against the number the check is made with."""
     job = prepare("snake", settings=TINY_SNAKE | {"switches.off": list(off), "replay.stack": stack})
     switches, _ = resolve((), off)
-    replay = build_replay(job.config, job.kind.spec, stack, switches)
+    replay = build_replay(job.config, job.kind.spec, stack, "cpu", switches)
     if hasattr(replay, "ring"):
         ring = replay.ring
         held = sum(column.nbytes for column in (ring.obs, ring.action, ring.reward, ring.flags))

@@ -12,6 +12,8 @@ from tests.unit.tiny import TINY_SNAKE
 
 DEFAULTS = {switch.name for switch in LADDER if switch.default}
 NEEDS_A_GPU = {switch.name for switch in LADDER if "cuda" in switch.machine}
+ON_A_GPU = DEFAULTS - {switch.name for switch in LADDER if "cpu" in switch.machine}
+NEEDED = {name for switch in LADDER if switch.default for name in switch.needs}  # by another default
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def fake(name, **more):
 
 
 def test_no_wish_gives_the_defaults():
-    assert resolve((), (), device="cuda") == (frozenset(DEFAULTS), [])
+    assert resolve((), (), device="cuda") == (frozenset(ON_A_GPU), [])
 
 
 def test_a_default_that_needs_a_gpu_is_not_missed_without_one():
@@ -42,9 +44,9 @@ def test_a_trade_is_never_a_default():
     assert all(not switch.default for switch in LADDER if switch.promise is Promise.TRADE)
 
 
-@pytest.mark.parametrize("name", sorted(DEFAULTS - {"array_replay", "frame_ring"}))
+@pytest.mark.parametrize("name", sorted(ON_A_GPU - NEEDED))
 def test_each_can_be_turned_off_alone(name):
-    assert resolve((), (name,), device="cuda") == (frozenset(DEFAULTS - {name}), [])
+    assert resolve((), (name,), device="cuda") == (frozenset(ON_A_GPU - {name}), [])
 
 
 def test_what_is_off_by_default_can_be_turned_on(ladder):
@@ -67,7 +69,7 @@ def test_on_and_off_at_once_is_refused():
 
 def test_a_default_follows_what_it_needs_and_says_so():
     active, notes = resolve((), ("array_replay",), device="cuda")
-    assert active == DEFAULTS - {"array_replay", "frame_ring", "compiled_draw"}
+    assert active == ON_A_GPU - {"array_replay", "frame_ring", "compiled_draw"}
     assert notes == [
         "frame_ring is left off: it needs array_replay",
         "compiled_draw is left off: it needs frame_ring",
@@ -146,7 +148,17 @@ def machine(monkeypatch):
 
 def test_what_is_preferred_is_on_where_the_machine_can(machine):
     machine()
-    assert resolve((), (), ("bf16", "channels_last")) == (frozenset(DEFAULTS | {"bf16", "channels_last"}), [])
+    without = DEFAULTS - {"lean_mlp"}  # which computes in float32
+    assert resolve((), ("lean_mlp",), ("bf16", "channels_last")) == (frozenset(without | {"bf16", "channels_last"}), [])
+
+
+def test_short_numbers_give_way_to_the_lean_update_unless_asked_for(machine):
+    machine()
+    assert resolve((), (), ("bf16",)) == (
+        frozenset(DEFAULTS),
+        ["bf16 is left off: it does not go together with lean_mlp"],
+    )
+    assert resolve(("bf16",), ())[0] == DEFAULTS - {"lean_mlp"} | {"bf16"}
 
 
 def test_what_is_preferred_and_cannot_be_had_is_left_off_with_a_line(machine):
@@ -180,8 +192,10 @@ def test_off_wins_over_preferred_without_a_line(machine):
 def test_what_is_preferred_gives_way_to_what_is_asked_for(machine):
     machine()
     active, notes = resolve(("fp16",), (), ("bf16",))
-    assert active == DEFAULTS - {"hand_written"} | {"fp16"}
-    assert notes == [f"{name} is left off: it does not go together with fp16" for name in ("hand_written", "bf16")]
+    assert active == DEFAULTS - {"hand_written", "target_ahead", "lean_mlp"} | {"fp16"}
+    clashing = [f"{name} is left off: it does not go together with fp16" for name in ("hand_written", "bf16")]
+    following = [f"{name} is left off: it needs hand_written" for name in ("target_ahead", "lean_mlp")]
+    assert sorted(notes) == sorted([*clashing, *following])
 
 
 def test_an_unknown_preference_is_refused():

@@ -6,10 +6,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastdqn.actor.games import Game, Games
-from fastdqn.actor.policy import Policy
 from fastdqn.env.base import LaneEnv
 from fastdqn.metrics import Timers
-from fastdqn.transition import Block
+from fastdqn.transition import Block, Tick
 
 
 class Sink(Protocol):
@@ -18,10 +17,19 @@ class Sink(Protocol):
     def put(self, block: Block) -> None: ...
 
 
+class Chooses(Protocol):
+    """Owns the frame history and chooses actions: policy.Policy on the host, resident.ResidentPolicy on a device."""
+
+    def observe(self, lanes: slice, tick: Tick) -> None: ...
+    def act(self, lanes: slice, epsilon: float) -> np.ndarray: ...
+    def state(self) -> dict[str, Any]: ...
+    def load_state(self, state: dict[str, Any]) -> None: ...
+
+
 class Actor:
     """One call of `step` moves one group of lanes by one tick: recv, store, act, send."""
 
-    def __init__(self, env: LaneEnv, policy: Policy, sink: Sink, epsilon: Callable[[int], float], timers: Timers) -> None:
+    def __init__(self, env: LaneEnv, policy: Chooses, sink: Sink, epsilon: Callable[[int], float], timers: Timers) -> None:
         self.env, self.policy, self._sink, self.epsilon_at = env, policy, sink, epsilon
         self._env_time, self._store_time, self._act_time = timers["env"], timers["store"], timers["act"]
         self.games = Games(env.num_lanes, env.spec)
@@ -52,6 +60,15 @@ class Actor:
         with self._env_time:
             self.env.send(group, self._actions[lanes])
         return steps, ended
+
+    @property
+    def round_steps(self) -> int:
+        """At most so many are taken, and not yet counted, when `step` has been called for each group."""
+        return self.env.num_lanes
+
+    def settle(self) -> tuple[int, list[Game]]:
+        """Counts what was taken and not yet told: nothing, because `step` waits for what it tells."""
+        return 0, []
 
     def state(self) -> dict[str, Any]:
         return {

@@ -10,7 +10,7 @@ from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import speed_columns, windows_of
 from fastdqn.bench.verdict import ratio_interval
 from fastdqn.bench.work import Work
-from fastdqn.build import active_switches
+from fastdqn.build import FOR_SOME_ONLY, active_switches, applying
 from fastdqn.errors import UserError
 from fastdqn.hardware import lacks
 from fastdqn.prepare import Job
@@ -49,12 +49,16 @@ def rungs(job: Job, leave_one_out: bool = False) -> list[Rung]:
 
 
 def _extra(job: Job, switch: Switch, top: str) -> Rung | None:
-    """The default with one more switch; None for one that belongs to other environments."""
+    """The default with one more switch; None for one that belongs to other environments or networks."""
+    if switch.name in FOR_SOME_ONLY - applying(job.config, job.kind):
+        return None
     lacking = [lacks(need, job.device) for need in switch.machine]
     lacking += [name for name in switch.needs if name not in job.switches]
     if missing := next(filter(None, lacking), ""):
         return Rung(f"default + {switch.name}", "extra", job.switches, switch, top, skipped=f"needs {missing}")
-    clashing = {other.name for other in LADDER if switch.name in other.clashes or other.name in switch.clashes}
+    clashing = _and_what_needs(
+        {other.name for other in LADDER if switch.name in other.clashes or other.name in switch.clashes}
+    )
     rung = Rung(f"default + {switch.name}", "extra", job.switches - clashing | {switch.name}, switch, top)
     wishes = job.config.switches.model_copy(update={"on": (switch.name,), "off": tuple(clashing), "prefer": ()})
     try:
@@ -66,10 +70,15 @@ def _extra(job: Job, switch: Switch, top: str) -> Rung | None:
 
 def _without(switch: Switch, default: frozenset[str], top: str) -> Rung:
     """The default without one switch, and without those that need it."""
-    gone = {switch.name}
-    while more := {other.name for other in LADDER if gone & set(other.needs)} - gone:
-        gone |= more
+    gone = _and_what_needs({switch.name})
     return Rung(f"default without {switch.name}", "leave_one_out", default - gone, switch, top)
+
+
+def _and_what_needs(names: set[str]) -> set[str]:
+    """These switches, and all that need one of them."""
+    while more := {other.name for other in LADDER if names & set(other.needs)} - names:
+        names = names | more
+    return names
 
 
 def run_ladder(work: Work, measuring: Measuring, leave_one_out: bool, keeper: Keeper) -> None:

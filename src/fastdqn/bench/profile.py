@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fastdqn.bench.measure import Change
+from fastdqn.learner.learner import look_at_nothing
 from fastdqn.runner.ports import Parts
 from fastdqn.transition import Batch
 
@@ -20,13 +21,13 @@ def buffer_fill_only(parts: Parts) -> None:
 
 
 def constant_batch(parts: Parts) -> None:
-    """Every update gets the first batch that was drawn."""
-    draw, drawn = parts.learner.draw, list[Batch]()
+    """Every update gets the first batch that was drawn for as many."""
+    draw, drawn = parts.learner.draw, dict[int, Batch]()
 
-    def once() -> Batch:
-        if not drawn:
-            drawn.append(draw())
-        return drawn[0]
+    def once(count: int) -> Batch:
+        if count not in drawn:
+            drawn[count] = draw(count)
+        return drawn[count]
 
     parts.learner.draw = once
 
@@ -39,7 +40,7 @@ def no_optimizer_step(parts: Parts) -> None:
 def no_loss(parts: Parts) -> None:
     """Batches are drawn and moved to the device, and nothing is done with them."""
     nothing = torch.zeros((), device=parts.device)
-    parts.learner.update = lambda batch: (nothing, nothing)
+    parts.learner.update, parts.learner.look_ahead = lambda batch: (nothing, nothing), look_at_nothing
 
 
 def random_actions(parts: Parts) -> None:

@@ -49,8 +49,8 @@ class SnakeLanes:
         self._ring = np.zeros((num_lanes, cells), np.int16)  # the cells of each snake
         self._taken = np.zeros((num_lanes, cells), np.uint8)  # 1 where a block lies
         self._actions = np.zeros(num_lanes, np.int64)
-        self._neighbours = _neighbours(self.settings.dim)
-        self._starts = _starts(self.settings)
+        self._neighbours = neighbours_of(self.settings.dim)
+        self._starts = starts_of(self.settings)
 
         self._answers = [_empty_tick(num_lanes, self.settings.dim) for _ in range(2)]
         self._views = [[Tick(*(array[lanes] for array in tick)) for lanes in self.groups] for tick in self._answers]
@@ -141,7 +141,7 @@ def _empty_tick(num_lanes: int, dim: int) -> Tick:
     )
 
 
-def _neighbours(dim: int) -> np.ndarray:
+def neighbours_of(dim: int) -> np.ndarray:
     """(cells, 4): the cell reached from each cell by each action, -1 for the wall."""
     table = np.full((dim * dim, NUM_ACTIONS), -1, np.int64)
     for row in range(dim):
@@ -152,7 +152,7 @@ def _neighbours(dim: int) -> np.ndarray:
     return table
 
 
-def _starts(settings: SnakeSettings) -> np.ndarray:
+def starts_of(settings: SnakeSettings) -> np.ndarray:
     """(choices, 2): cell and direction of the head, in the order of `start_positions`."""
     return np.array([(row * settings.dim + column, way) for row, column, way in start_positions(settings)], np.int64)
 
@@ -167,11 +167,17 @@ def snake_kind(settings: dict[str, Any]) -> EnvKind:
     def make_lanes(num_lanes: int, num_groups: int) -> SnakeLanes:
         return SnakeLanes(num_lanes, num_groups, **checked.as_dict())
 
+    def make_on_device(num_lanes: int, device: str) -> Any:
+        from fastdqn.env.device_snake import DeviceSnake  # here: it imports torch
+
+        return DeviceSnake(num_lanes, checked, device)
+
     return EnvKind(
         spec=make_spec(checked),
         preset="snake",
         stack=1,
         make_single=make_single,
         make_lanes=make_lanes,
+        make_on_device=make_on_device,
         settings=checked.as_dict(),
     )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fastdqn.config import LearnerConfig
 from fastdqn.learner.network import QNetwork
 from fastdqn.learner.td import make_td
-from fastdqn.learner.update import Update, weights_of
+from fastdqn.learner.update import weights_of
 from fastdqn.transition import Batch
 
 Layers = list[tuple[nn.Module, bool]]  # a layer with weights (or Flatten), and whether a ReLU follows it
@@ -50,43 +50,55 @@ def _is_plain(layer: nn.Module) -> bool:
     return type(layer) in (nn.Linear, nn.Conv2d) and layer.bias is not None and not layer._forward_hooks
 
 
-def make_hand_written_update(
-    online: QNetwork,
-    target: QNetwork,
-    optimizer: torch.optim.Optimizer,
-    config: LearnerConfig,
-    dtype: torch.dtype = torch.float32,
-) -> Update:
-    """`dtype` is what the passes are computed in; weights, their gradients and the loss are float32."""
-    mine = Chain(online, dtype)
-    theirs = mine if target is online else Chain(target, dtype)
-    weights = weights_of(optimizer)
-    td = make_td(config, weights[0].device.type)
+class HandWrittenUpdate:
+    """One update, and before several of them the target network's values for all."""
 
-    def gradients() -> list[Tensor]:
-        return [weight.grad for weight in weights if weight.grad is not None]
+    def __init__(
+        self,
+        online: QNetwork,
+        target: QNetwork,
+        optimizer: torch.optim.Optimizer,
+        config: LearnerConfig,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """`dtype` is what the passes are computed in; weights, their gradients and the loss are float32."""
+        self._mine = Chain(online, dtype)
+        self._theirs = self._mine if target is online else Chain(target, dtype)
+        self._optimizer, self._config, self._dtype = optimizer, config, dtype
+        self._weights = weights_of(optimizer)
+        self._td = make_td(config, self._weights[0].device.type)
 
     @torch.no_grad()
-    def update(batch: Batch) -> tuple[Tensor, Tensor]:
+    def look_ahead(self, batch: Batch) -> tuple[Tensor, ...]:
+        """What __call__ takes beside the batch, or a part of it: the target network's values (switch `target_ahead`)."""
+        self.follow_target()
+        return (self._theirs.values(self._mine.scaled(batch.next_state)),)
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch, next_values: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """`next_values`: the target network's for the next states, (B, actions), where they are known already."""
+        mine, theirs, size = self._mine, self._theirs, len(batch.action)
         mine.take_weights()
-        if theirs is not mine and theirs.has_moved():
-            theirs.take_weights()
-        if config.double:  # one pass for both states: the second half is the next one's
-            size = len(batch.action)
+        self.follow_target()
+        if self._config.double:  # one pass for both states: the second half is the next one's
             both = mine.forward(mine.scaled(torch.cat([batch.state, batch.next_state])))
-            passed, choosing = [values[:size] for values in both], both[-1][size:]
-            next_values = theirs.values(both[0][size:])  # (B, actions)
+            passed, choosing, next_state = [values[:size] for values in both], both[-1][size:], both[0][size:]
         else:
-            passed, choosing = mine.forward(mine.scaled(batch.state)), None
-            next_values = theirs.values(mine.scaled(batch.next_state))
-        slope, loss, q_mean = td(passed[-1], next_values, choosing, batch)
-        mine.backward(passed, slope.to(dtype))
-        if config.clip_grad_norm > 0:
-            clip_norm(gradients(), config.clip_grad_norm)
-        optimizer.step()
+            passed, choosing, next_state = mine.forward(mine.scaled(batch.state)), None, None
+        if next_values is None:
+            next_values = theirs.values(mine.scaled(batch.next_state) if next_state is None else next_state)
+        slope, loss, q_mean = self._td(passed[-1], next_values, choosing, batch)
+        mine.backward(passed, slope.to(self._dtype))
+        if self._config.clip_grad_norm > 0:
+            clip_norm([weight.grad for weight in self._weights if weight.grad is not None], self._config.clip_grad_norm)
+        self._optimizer.step()
         return loss, q_mean
 
-    return update
+    def follow_target(self) -> None:
+        """Shortens the target network's weights anew if they moved. Not in a graph: its recording would decide for all."""
+        recording = self._weights[0].is_cuda and torch.cuda.is_current_stream_capturing()
+        if self._theirs is not self._mine and not recording and self._theirs.has_moved():
+            self._theirs.take_weights()
 
 
 def clip_norm(gradients: list[Tensor], largest: float) -> None:

@@ -10,6 +10,12 @@ from fastdqn.learner.update import FollowOnline, StatefulUpdate, Update
 from fastdqn.metrics import Timers
 from fastdqn.transition import Batch
 
+LookAhead = Callable[[Batch], tuple[Tensor, ...]]  # what the update takes beside the batch, row by row
+
+
+def look_at_nothing(batch: Batch) -> tuple[Tensor, ...]:
+    return ()
+
 
 class Learner:
     """`train(k)` does k updates. Nothing on its path waits for the device: losses are summed as tensors."""
@@ -21,48 +27,73 @@ class Learner:
         optimizer: torch.optim.Optimizer,
         update: Update,
         follow: FollowOnline,
-        draw: Callable[[], Batch],
+        draw: Callable[[int], Batch],
         timers: Timers,
+        look_ahead: LookAhead = look_at_nothing,
+        together: Callable[[int], int] = lambda done: 1,
     ) -> None:
+        """`draw(count)` gives the batches of `count` updates in one; `together(updates done)` says how many may be drawn
+        at once, and `look_ahead` sees them before the first of these updates."""
         self.online, self.target, self.optimizer = online, target, optimizer
         self.update, self._follow, self.draw = update, follow, draw  # public: a measurement may leave one of them out
+        self.look_ahead, self._together = look_ahead, together
         self._sample_time, self._learn_time = timers["sample"], timers["learn"]
         self.updates = 0
-        self._sums: list[Tensor] = []  # [loss, q_mean] summed since the last read
+        device = next(online.parameters()).device
+        self._sums = [torch.zeros((), device=device) for _ in ("loss", "q_mean")]  # since the last read
         self._summed = 0
 
     def train(self, updates: int) -> None:
-        for _ in range(updates):
-            with self._sample_time:
-                batch = self.draw()
-            with self._learn_time:
-                self.train_on(batch)
+        while updates > 0:
+            count = min(updates, self._together(self.updates))
+            self.update_together(count)
+            self._count(count)
+            updates -= count
 
     def train_on(self, batch: Batch) -> None:
-        values = self.update(batch)
-        self.updates += 1
+        self._update_on(batch)
+        self._count(1)
+
+    def update_together(self, count: int) -> None:
+        """All that the next `count` updates do on the device. A CUDA graph may take its place (graphs.py)."""
+        with self._sample_time:
+            drawn = self.draw(count)
+        with self._learn_time:
+            if count == 1:
+                self._update_on(drawn)
+                return
+            known = self.look_ahead(drawn)
+            size = len(drawn.action) // count
+            for start in range(0, size * count, size):
+                rows = slice(start, start + size)
+                self._update_on(drawn.rows(rows), *(values[rows] for values in known))
+
+    def _update_on(self, batch: Batch, *known: Tensor) -> None:
+        for total, value in zip(self._sums, self.update(batch, *known), strict=True):
+            total += value
+
+    def _count(self, updates: int) -> None:
+        """What the host has to do after them."""
+        self.updates += updates
+        self._summed += updates
         self._follow(self.updates)
-        self._add(values)
 
     def set_lr(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            if isinstance(group["lr"], Tensor):  # a graph reads it where it is
+                group["lr"].fill_(lr)
+            else:
+                group["lr"] = lr
 
     def read_means(self) -> tuple[float | None, float | None]:
         """Mean loss and mean value since the last call. This waits for the device: call it once a log line."""
         if not self._summed:
             return None, None
         loss, q_mean = (float(total) / self._summed for total in self._sums)
-        self._sums, self._summed = [], 0
+        for total in self._sums:
+            total.zero_()
+        self._summed = 0
         return loss, q_mean
-
-    def _add(self, values: tuple[Tensor, Tensor]) -> None:
-        if self._sums:
-            for total, value in zip(self._sums, values, strict=True):
-                total += value
-        else:
-            self._sums = [value.clone() for value in values]
-        self._summed += 1
 
     def state(self) -> dict[str, Any]:
         return {
@@ -77,10 +108,25 @@ class Learner:
         self.updates = state["updates"]
         self.online.load_state_dict(state["online"])
         self.target.load_state_dict(state["target"])
-        self.optimizer.load_state_dict(_copied(state["optimizer"]))
-        _lay_out_like_weights(self.optimizer)
+        _load_in_place(self.optimizer, _copied(state["optimizer"]))
         if state.get("update") is not None and isinstance(self.update, StatefulUpdate):
             self.update.load_state(state["update"])
+
+
+def _load_in_place(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Tensors that were there stay where they are, because a graph reads them there."""
+    own = {weight: dict(moments) for weight, moments in optimizer.state.items()}
+    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.load_state_dict(saved)
+    _lay_out_like_weights(optimizer)
+    for weight, moments in own.items():
+        optimizer.state[weight] = {name: _filled(moments.get(name), new) for name, new in optimizer.state[weight].items()}
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = _filled(rate, group["lr"])
+
+
+def _filled(old: Any, new: Any) -> Any:
+    return old.copy_(new) if isinstance(old, Tensor) and isinstance(new, Tensor) else new
 
 
 def _lay_out_like_weights(optimizer: torch.optim.Optimizer) -> None:

@@ -8,12 +8,17 @@ from torch import nn
 from fastdqn.config import LearnerConfig
 
 
-def make_optimizer(config: LearnerConfig, network: nn.Module, *, one_call: bool = False) -> torch.optim.Optimizer:
-    """`one_call`: Adam fused into one kernel; RMSprop, which torch has no fused version of, over lists of tensors."""
-    weights = network.parameters()
+def make_optimizer(
+    config: LearnerConfig, network: nn.Module, *, one_call: bool = False, in_graph: bool = False
+) -> torch.optim.Optimizer:
+    """`one_call`: Adam fused into one kernel; RMSprop, which torch has no fused version of, over lists of tensors.
+    `in_graph`: whatever changes from step to step is a tensor of the device, the learning rate too."""
+    weights = list(network.parameters())
+    lr: Any = torch.tensor(config.lr, device=weights[0].device) if in_graph else config.lr
+    how: dict[str, Any] = {"capturable": True} if in_graph else {}
     if config.optimizer == "adam":
-        how: dict[str, Any] = {"fused": True} if one_call else {}
-        return torch.optim.Adam(weights, lr=config.lr, eps=config.optimizer_eps, **how)
-    how = {"foreach": True} if one_call else {}
+        how |= {"fused": True} if one_call else {}
+        return torch.optim.Adam(weights, lr=lr, eps=config.optimizer_eps, **how)
+    how |= {"foreach": True} if one_call else {}
     # Nature's RMSprop: centred, squared-gradient momentum 0.95
-    return torch.optim.RMSprop(weights, lr=config.lr, alpha=0.95, eps=config.optimizer_eps, centered=True, **how)
+    return torch.optim.RMSprop(weights, lr=lr, alpha=0.95, eps=config.optimizer_eps, centered=True, **how)

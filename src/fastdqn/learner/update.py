@@ -10,7 +10,8 @@ from fastdqn.config import LearnerConfig
 from fastdqn.learner.loss import Loss
 from fastdqn.transition import Batch
 
-Update = Callable[[Batch], tuple[Tensor, Tensor]]  # batch -> (loss, q_mean), detached scalars on the device
+# (batch, what was computed ahead for it) -> (loss, q_mean), detached scalars on the device
+Update = Callable[..., tuple[Tensor, Tensor]]
 
 
 @runtime_checkable
@@ -45,6 +46,13 @@ def make_update(
 
 def weights_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def updates_before_the_target_moves(config: LearnerConfig, most: int = 16) -> Callable[[int], int]:
+    """Updates done so far -> how many of the next ones see the target network as it is now; at least 1."""
+    if config.target != "hard":
+        return lambda done: 1
+    return lambda done: min(most, config.target_every - done % config.target_every)
 
 
 def make_target_rule(online: nn.Module, target: nn.Module, config: LearnerConfig) -> FollowOnline:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastdqn import seeding
+from fastdqn.actor.games import Game
 from fastdqn.evaluator import Evaluator, Score
 from fastdqn.runner.limits import Limits, evaluation_interval
 from fastdqn.runner.ports import Parts, Stop
@@ -34,7 +35,7 @@ class InlineRunner:
         on_score: Callable[[Score], None],
     ) -> None:
         self.parts, self.stop = parts, stop
-        self.limits = Limits(parts.config.limits, parts.env.num_lanes)
+        self.limits = Limits(parts.config.limits, parts.actor.round_steps)
         self._on_row, self._on_score = on_row, on_score
         self._evaluator: Evaluator | None = None
         self._logged_step = 0
@@ -57,6 +58,7 @@ class InlineRunner:
                     return "target reached"
             reason = self.stop.reason or self.limits.reached(actor.steps, meter.episodes, meter.seconds)
             if reason:
+                self.settle()
                 self.log()
                 return reason
 
@@ -69,15 +71,21 @@ class InlineRunner:
         """One tick of every group, and the updates it earned."""
         parts, actor, learner, ratio = self.parts, self.parts.actor, self.parts.learner, self.parts.ratio
         for group in range(len(parts.env.groups)):
-            steps, games = actor.step(group)
-            for game in games:
-                parts.meter.add_game(game.returns, game.score)
-            ratio.inserted(steps)
+            self._count(*actor.step(group))
             due = ratio.due()
             if due and len(parts.replay):
                 learner.set_lr(parts.lr_at(actor.steps))
                 learner.train(due)
                 ratio.trained(due)
+
+    def settle(self) -> None:
+        """Waits for what is under way, so that the parts can be saved."""
+        self._count(*self.parts.actor.settle())
+
+    def _count(self, steps: int, games: list[Game]) -> None:
+        for game in games:
+            self.parts.meter.add_game(game.returns, game.score)
+        self.parts.ratio.inserted(steps)
 
     def log(self) -> None:
         actor, learner = self.parts.actor, self.parts.learner

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastdqn.actor.actor import Actor
+from fastdqn.actor.device_actor import DeviceActor
 from fastdqn.config import Config
 from fastdqn.env.base import LaneEnv
 from fastdqn.evaluator import Evaluator
@@ -51,7 +52,7 @@ class Parts:
     device: str
     switches: frozenset[str]
     env: LaneEnv
-    actor: Actor
+    actor: Actor | DeviceActor
     replay: Replay
     ratio: Ratio
     learner: Learner

@@ -1,0 +1,60 @@
+"""Random numbers on a device as a pure function of (seed, throw, place), so that a CPU, a GPU and a CUDA graph agree.
+
+The mixing is splitmix64's, as in snake_rules.py. The number of the throw is a tensor: a graph that throws counts on by
+itself, two graphs with dice of their own share nothing, and the whole state is two integers.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _signed(word: int) -> int:
+    return word - 2**64 if word >= 2**63 else word
+
+
+_STEP, _FIRST, _SECOND = (_signed(word) for word in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def mix(word: Tensor) -> Tensor:
+    """splitmix64 over int64: products wrap as unsigned ones do."""
+    word = word + _STEP
+    word = (word ^ _shifted(word, 30)) * _FIRST
+    word = (word ^ _shifted(word, 27)) * _SECOND
+    return word ^ _shifted(word, 31)
+
+
+def _shifted(word: Tensor, bits: int) -> Tensor:
+    """A shift to the right that brings in zeros: torch's brings in the sign."""
+    return (word >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def remainder(word: Tensor, choices: Tensor | int) -> Tensor:
+    """The 64 bits read as an unsigned number, modulo `choices`. The bias is below choices / 2**64."""
+    return (_shifted(word, 1) % choices * 2 + (word & 1)) % choices
+
+
+def fraction(word: Tensor) -> Tensor:
+    """Uniform in [0, 1) with the 24 bits that a float32 holds."""
+    return _shifted(word, 40).to(torch.float32) * 2.0**-24
+
+
+class Dice:
+    """`throw(n)` gives n times 64 random bits; the next throw gives others."""
+
+    def __init__(self, seed: int, device: str | torch.device = "cpu") -> None:
+        self._key = mix(torch.tensor(_signed(seed % 2**64), device=device))
+        self.throws = torch.zeros((), dtype=torch.int64, device=device)
+
+    def throw(self, count: int) -> Tensor:
+        words = mix(mix(self._key + self.throws) + torch.arange(count, device=self.throws.device))
+        self.throws += 1
+        return words
+
+    def state(self) -> dict[str, Any]:
+        return {"key": int(self._key), "throws": int(self.throws)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self._key.fill_(state["key"])
+        self.throws.fill_(state["throws"])

@@ -3,21 +3,14 @@
 `game` is one record of `snake_lanes.GAME`, `ring` its snake's cells from tail to head, `taken` 1 where a block lies.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def _kernel(function: Function) -> Function:
-    """Compiled at the first call, kept on disk, run without the interpreter's lock."""
-    return cast(Function, njit(cache=True, nogil=True)(function))
+from fastdqn.kernel import kernel
 
 
-@_kernel
+@kernel
 def step_lanes(
     start: int,
     stop: int,
@@ -53,7 +46,7 @@ def step_lanes(
         _paint(game, ring[lane], obs[lane])
 
 
-@_kernel
+@kernel
 def repaint(games: np.ndarray, ring: np.ndarray, taken: np.ndarray, obs: np.ndarray) -> None:
     """Works out again, from games and rings alone, what a saved state leaves out."""
     cells = ring.shape[1]
@@ -66,7 +59,7 @@ def repaint(games: np.ndarray, ring: np.ndarray, taken: np.ndarray, obs: np.ndar
         _paint(game, ring[lane], obs[lane])
 
 
-@_kernel
+@kernel
 def _start_game(
     game: Any, ring: np.ndarray, taken: np.ndarray, neighbours: np.ndarray, starts: np.ndarray, starting_blocks: int
 ) -> None:
@@ -87,7 +80,7 @@ def _start_game(
     _place_food(game, taken, 0)
 
 
-@_kernel
+@kernel
 def _move(game: Any, action: int, ring: np.ndarray, taken: np.ndarray, neighbours: np.ndarray, starting_blocks: int) -> int:
     """One move; returns its reward. A crash leaves the board as it was."""
     cells = len(ring)
@@ -113,7 +106,7 @@ def _move(game: Any, action: int, ring: np.ndarray, taken: np.ndarray, neighbour
     return 1
 
 
-@_kernel
+@kernel
 def _place_food(game: Any, taken: np.ndarray, score: int) -> None:
     """Uniform over the free cells: the k-th of them in row-major order."""
     game.food = -1
@@ -129,7 +122,7 @@ def _place_food(game: Any, taken: np.ndarray, score: int) -> None:
             skip -= 1
 
 
-@_kernel
+@kernel
 def _paint(game: Any, ring: np.ndarray, obs: np.ndarray) -> None:
     """The three planes, from nothing: clearing 3 x dim x dim bytes is cheaper than remembering what to undo."""
     cells = len(ring)
@@ -155,14 +148,14 @@ def _paint(game: Any, ring: np.ndarray, obs: np.ndarray) -> None:
         obs[2 * cells + game.food] = 255
 
 
-@_kernel
+@kernel
 def _draw(seed: int, episode: int, number: int, choices: int) -> int:
     """The dice of snake_rules.draw; everything is cast, because numba's mixed integers become floats."""
     word = _mix(_mix(_mix(np.uint64(seed)) + np.uint64(episode)) + np.uint64(number))
     return np.int64(word % np.uint64(choices))  # type: ignore[return-value]
 
 
-@_kernel
+@kernel
 def _mix(word: Any) -> Any:
     word = word + np.uint64(0x9E3779B97F4A7C15)
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

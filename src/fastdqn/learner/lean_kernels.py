@@ -1,23 +1,11 @@
-"""The compiled loops of lean.py. Each walks its arrays once and allocates nothing.
-
-Division by zero gives infinity and not an exception (`error_model`): the check for it would keep a loop from being
-vectorised.
-"""
-
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+"""The compiled loops of lean.py. Each walks its arrays once and allocates nothing."""
 
 import numpy as np
-from numba import njit
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def _kernel(function: Function) -> Function:
-    return cast(Function, njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(function))
+from fastdqn.kernel import loose_kernel
 
 
-@_kernel
+@loose_kernel
 def first_layer(states: np.ndarray, scale: float, weight: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
     """out = relu(states * scale @ weight + bias), skipping zeros of the states. `weight` is (inputs, width)."""
     width = len(bias)
@@ -34,7 +22,7 @@ def first_layer(states: np.ndarray, scale: float, weight: np.ndarray, bias: np.n
             line[j] = max(line[j], np.float32(0))
 
 
-@_kernel
+@loose_kernel
 def first_layer_back(states: np.ndarray, scale: float, slope: np.ndarray, weight: np.ndarray) -> None:
     """weight = (states * scale).T @ slope: the gradient of first_layer's weight, skipping zeros of the states."""
     width = slope.shape[1]
@@ -47,7 +35,7 @@ def first_layer_back(states: np.ndarray, scale: float, slope: np.ndarray, weight
                     weight[i, j] += value * slope[row, j]
 
 
-@_kernel
+@loose_kernel
 def through_relu(slope: np.ndarray, out: np.ndarray, bias: np.ndarray) -> None:
     """The slope before a ReLU from the one behind it, in place; and its sum over the rows, which is the bias's gradient."""
     bias[:] = np.float32(0)
@@ -58,7 +46,7 @@ def through_relu(slope: np.ndarray, out: np.ndarray, bias: np.ndarray) -> None:
             bias[j] += value
 
 
-@_kernel
+@loose_kernel
 def sum_rows(slope: np.ndarray, out: np.ndarray) -> None:
     out[:] = np.float32(0)
     for row in range(len(slope)):
@@ -66,7 +54,7 @@ def sum_rows(slope: np.ndarray, out: np.ndarray) -> None:
             out[j] += slope[row, j]
 
 
-@_kernel
+@loose_kernel
 def squares(flat: np.ndarray) -> float:
     total = np.float32(0)
     for i in range(len(flat)):
@@ -74,7 +62,7 @@ def squares(flat: np.ndarray) -> float:
     return float(total)
 
 
-@_kernel
+@loose_kernel
 def adam(
     weight: np.ndarray,
     gradient: np.ndarray,

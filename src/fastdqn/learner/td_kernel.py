@@ -1,12 +1,12 @@
 """The compiled loop of td.py."""
 
-from typing import Any
-
 import numpy as np
-from numba import njit
+
+from fastdqn.kernel import kernel
 
 
-def _slopes_of(
+@kernel
+def slopes_of(
     values: np.ndarray,  # (B, actions)
     next_values: np.ndarray,
     choosing: np.ndarray,  # whose largest value says which of next_values counts
@@ -34,6 +34,3 @@ def _slopes_of(
         total += weight[b] * error
         q_total += q
     return total / size, q_total / size
-
-
-slopes_of: Any = njit(cache=True, nogil=True)(_slopes_of)

@@ -1,22 +1,12 @@
 """The compiled loops of compiled_draw.py: which rows, and what is in them. window.py and sampler.py say why."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
 import numpy as np
-from numba import njit
 
+from fastdqn.kernel import kernel
 from fastdqn.replay.ring import FIRST, TAIL, TERMINAL
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def _kernel(function: Function) -> Function:
-    """Compiled at the first call, kept on disk, run without the interpreter's lock."""
-    return cast(Function, njit(cache=True, nogil=True)(function))
-
-
-@_kernel
+@kernel
 def choose_rows(
     drawn: np.ndarray,  # (candidates, B): numbers of valid starts, counted over all lanes
     low: np.ndarray,  # (L,) first valid start
@@ -43,7 +33,7 @@ def choose_rows(
                 break
 
 
-@_kernel
+@kernel
 def look_at_rows(
     stored_action: np.ndarray,  # (L, T), as the next two
     stored_reward: np.ndarray,
@@ -82,7 +72,7 @@ def look_at_rows(
     return any_foreign
 
 
-@_kernel
+@kernel
 def _stack(flags: np.ndarray, lane: int, newest: int, frames: np.ndarray, foreign: np.ndarray) -> bool:
     """The newest frame last. What is older than a FIRST belongs to another game."""
     length, stack, in_another = flags.shape[1], len(frames), False

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fastdqn.config import LearnerConfig
-from fastdqn.learner.network import QNetwork
+from fastdqn.learner.network import QNetwork, laid_out
 from fastdqn.learner.td import make_td
 from fastdqn.learner.update import weights_of
 from fastdqn.transition import Batch
@@ -72,7 +72,7 @@ class HandWrittenUpdate:
     def look_ahead(self, batch: Batch) -> tuple[Tensor, ...]:
         """What __call__ takes beside the batch, or a part of it: the target network's values (switch `target_ahead`)."""
         self.follow_target()
-        return (self._theirs.values(self._mine.scaled(batch.next_state)),)
+        return (self._theirs.values(self._mine.shortened(batch.next_state)),)
 
     @torch.no_grad()
     def __call__(self, batch: Batch, next_values: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -81,12 +81,12 @@ class HandWrittenUpdate:
         mine.take_weights()
         self.follow_target()
         if self._config.double:  # one pass for both states: the second half is the next one's
-            both = mine.forward(mine.scaled(torch.cat([batch.state, batch.next_state])))
+            both = mine.forward(mine.shortened(torch.cat([batch.state, batch.next_state])))
             passed, choosing, next_state = [values[:size] for values in both], both[-1][size:], both[0][size:]
         else:
-            passed, choosing, next_state = mine.forward(mine.scaled(batch.state)), None, None
+            passed, choosing, next_state = mine.forward(mine.shortened(batch.state)), None, None
         if next_values is None:
-            next_values = theirs.values(mine.scaled(batch.next_state) if next_state is None else next_state)
+            next_values = theirs.values(mine.shortened(batch.next_state) if next_state is None else next_state)
         slope, loss, q_mean = self._td(passed[-1], next_values, choosing, batch)
         mine.backward(passed, slope.to(self._dtype))
         if self._config.clip_grad_norm > 0:
@@ -112,7 +112,8 @@ def clip_norm(gradients: list[Tensor], largest: float) -> None:
 
 class Chain:
     """A network as a list of layers, with the weights as they are computed with: the network's own in float32, shortened
-    copies otherwise."""
+    copies otherwise. Where the network scales its input, the first weights are scaled instead: they are fewer than the
+    pixels, and bytes are exact in every format."""
 
     def __init__(self, network: QNetwork, dtype: torch.dtype) -> None:
         chain = chain_of(network)
@@ -123,13 +124,23 @@ class Chain:
         self._own: list[list[Tensor]] = [list(layer.parameters(recurse=False)) for layer, _ in chain]
         short = dtype != torch.float32
         self._taken = [[weight.data.to(dtype) if short else weight.data for weight in own] for own in self._own]
-        self._long, self._short = ([weight for layer in some for weight in layer] for some in (self._own, self._taken))
+        self._first = next(number for number, own in enumerate(self._own) if own)  # the first layer with weights
+        if self._scale != 1.0:
+            self._taken[self._first][0] = torch.empty_like(self._own[self._first][0].data, dtype=dtype)
+        pairs = [pair for some in zip(self._own, self._taken, strict=True) for pair in zip(*some, strict=True)]
+        self._to_shorten = [pair for pair in pairs if short and pair[0] is not self._own[self._first][0]]
         self._versions: list[int] = []
+        self.take_weights()
 
     def take_weights(self) -> None:
-        """Shortens the weights anew; in float32 they are the network's own anyway."""
-        if self._dtype != torch.float32:
-            torch._foreach_copy_(self._short, self._long)
+        """The weights anew, shortened and scaled where they are not computed with as they are."""
+        if self._scale != 1.0:
+            torch.mul(self._own[self._first][0].data, self._scale, out=self._taken[self._first][0])
+        elif self._dtype != torch.float32:
+            self._taken[self._first][0].copy_(self._own[self._first][0].data)
+        if self._to_shorten:
+            long, short = zip(*self._to_shorten, strict=True)
+            torch._foreach_copy_(short, long)
 
     def has_moved(self) -> bool:
         """Whether a target network was changed since this was last asked. Only for those: torch counts the changes that
@@ -137,12 +148,9 @@ class Chain:
         before, self._versions = self._versions, [weight._version for own in self._own for weight in own]
         return before != self._versions
 
-    def scaled(self, state: Tensor) -> Tensor:
-        """As QNetwork.forward scales: in float32, then shortened."""
-        layout = self._network.memory_format if state.dim() == 4 else torch.preserve_format
-        if self._scale == 1.0 and not state.is_floating_point():
-            return state.to(self._dtype, memory_format=layout)  # small whole numbers are exact in any format
-        return (state.to(torch.float32, memory_format=layout) * self._scale).to(self._dtype)
+    def shortened(self, state: Tensor) -> Tensor:
+        """The state in the format and layout that is computed in; not scaled, the first weights are."""
+        return laid_out(state.to(self._dtype), self._network.memory_format)
 
     def values(self, x: Tensor) -> Tensor:
         return self.forward(x)[-1]
@@ -170,7 +178,10 @@ class Chain:
             goes_on = any(self._own[:number])  # below the first weights nobody asks
             slope = _back_through(layer, self._own[number], self._taken[number], into, slope, goes_on)
             if not goes_on:
-                return
+                break
+        first = self._own[self._first][0].grad
+        if self._scale != 1.0 and first is not None:
+            first *= self._scale
 
 
 def _through(layer: nn.Module, taken: list[Tensor], x: Tensor) -> Tensor:

@@ -28,8 +28,7 @@ class QNetwork(nn.Module):
         self.memory_format = torch.preserve_format
 
     def forward(self, state: Tensor) -> Tensor:
-        layout = self.memory_format if state.dim() == 4 else torch.preserve_format
-        values: Tensor = self.body(state.to(torch.float32, memory_format=layout) * self.scale)
+        values: Tensor = self.body(laid_out(state.to(torch.float32), self.memory_format) * self.scale)
         return values
 
     def keep_channels_last(self) -> "QNetwork":
@@ -45,6 +44,13 @@ class QNetwork(nn.Module):
             if isinstance(layer, nn.ReLU):
                 layer.inplace = True
         return self
+
+
+def laid_out(state: Tensor, layout: torch.memory_format) -> Tensor:
+    """Pictures in this layout. Their dtype must be right already: torch changes both at once many times slower."""
+    if state.dim() != 4 or layout is torch.preserve_format:
+        return state
+    return state.contiguous(memory_format=layout)
 
 
 def make_network(

@@ -19,6 +19,8 @@ from fastdqn.config import LearnerConfig
 from fastdqn.learner.network import QNetwork
 from fastdqn.transition import Batch
 
+MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch names them
+
 
 def can_be_lean(network: QNetwork) -> bool:
     """Whether it is Flatten, then linear layers with ReLUs between them."""
@@ -133,7 +135,7 @@ class LeanUpdate:
         """What __call__ takes beside the batch, or a part of it: the target network's values."""
         return (self._theirs.forward(batch.next_state.numpy())[-1].tensor,)
 
-    def __call__(self, batch: Batch, next_values: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def __call__(self, batch: Batch, next_values: Tensor | None = None) -> tuple[float, float]:
         state, next_state, size = batch.state.numpy(), batch.next_state.numpy(), len(batch.action)
         theirs = self._theirs.forward(next_state)[-1].array if next_values is None else next_values.numpy()
         if self._theirs is self._mine:
@@ -161,7 +163,7 @@ class LeanUpdate:
         if self._config.clip_grad_norm > 0:
             self._clip(self._config.clip_grad_norm)
         self._optimizer.step()
-        return torch.tensor(loss, dtype=torch.float32), torch.tensor(q_mean, dtype=torch.float32)
+        return loss, q_mean
 
     def _backward(self, state: np.ndarray, outs: list[Buffer], slopes: list[Buffer]) -> None:
         self._kernels.sum_rows(slopes[-1].array, self._bias_gradients[-1])
@@ -200,34 +202,36 @@ class LeanAdam(torch.optim.Adam):
         super().__init__(weights, lr=lr, eps=eps)
         self._kernels = lean_kernels
         self._weights: list[Tensor] = self.param_groups[0]["params"]
+        self._steps = torch.zeros(len(self._weights))  # the steps of all weights, each of whose states holds its own
         self._views: list[tuple[np.ndarray, ...]] = []
-        self._seen: list[int] = []  # where moments and gradients were when the views were made
+        self._seen: tuple[Any, Any] = (None, None)  # the state and gradient that the views were made from
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self._look()
+        state = self.state.get(self._weights[0])
+        if state is None or state["exp_avg"] is not self._seen[0] or self._weights[0].grad is not self._seen[1]:
+            self._look()
         group = self.param_groups[0]
-        steps: list[Tensor] = [self.state[weight]["step"] for weight in self._weights]
-        torch._foreach_add_(steps, 1.0)
-        step, (beta1, beta2) = float(steps[0]), group["betas"]
+        self._steps += 1.0
+        step, (beta1, beta2) = float(self._steps[0]), group["betas"]
         step_size, root = group["lr"] / (1.0 - beta1**step), (1.0 - beta2**step) ** 0.5
         for weight, gradient, mean, square in self._views:
             self._kernels.adam(weight, gradient, mean, square, step_size, root, beta1, beta2, group["eps"])
 
-    def _look(self) -> None:
-        """Views of the state, which is made as torch would make it; loading one may put it elsewhere."""
-        for weight in self._weights:
-            if not self.state[weight]:
-                like = torch.zeros_like(weight, memory_format=torch.preserve_format)
-                self.state[weight] = {"step": torch.tensor(0.0), "exp_avg": like, "exp_avg_sq": like.clone()}
-        parts = [(weight, weight.grad, *self._moments(weight)) for weight in self._weights]
-        places = [id(tensor) for part in parts for tensor in part[1:]]
-        if places != self._seen:
-            self._seen = places
-            self._views = [tuple(_flat(tensor) for tensor in part if tensor is not None) for part in parts]
+    step.hooked = True  # type: ignore[attr-defined]  # torch wraps every other step for its profiler: 40 us
 
-    def _moments(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return self.state[weight]["exp_avg"], self.state[weight]["exp_avg_sq"]
+    def _look(self) -> None:
+        """Makes views of the state, and the state itself as torch would; loading one puts it elsewhere."""
+        for number, weight in enumerate(self._weights):
+            own = self.state[weight]
+            if not own:
+                own["exp_avg"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
+                own["exp_avg_sq"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
+            self._steps[number] = own.get("step", 0.0)
+            own["step"] = self._steps[number]
+        parts = [(weight, weight.grad, *(self.state[weight][name] for name in MOMENTS)) for weight in self._weights]
+        self._views = [tuple(_flat(tensor) for tensor in part if tensor is not None) for part in parts]
+        self._seen = (parts[0][2], parts[0][1])
 
 
 def _flat(tensor: Tensor) -> np.ndarray:

@@ -10,8 +10,8 @@ from fastdqn.config import LearnerConfig
 from fastdqn.learner.loss import Loss
 from fastdqn.transition import Batch
 
-# (batch, what was computed ahead for it) -> (loss, q_mean), detached scalars on the device
-Update = Callable[..., tuple[Tensor, Tensor]]
+# (batch, what was computed ahead for it) -> (loss, q_mean): detached scalars on the device, or plain numbers
+Update = Callable[..., tuple[Tensor | float, Tensor | float]]
 
 
 @runtime_checkable

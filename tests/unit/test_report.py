@@ -11,9 +11,9 @@ from fastdqn.cli import main
 from fastdqn.errors import UserError
 from fastdqn.report import write_report
 from fastdqn.report.curves import curve_series
-from fastdqn.report.headline import headline
+from fastdqn.report.headline import claims, headline, newest_of_each
 from fastdqn.report.numbers import count, interval, number, span, tick_text, ticks, ticks_between, times
-from fastdqn.report.page import in_reading_order
+from fastdqn.report.page import in_reading_order, titles_of
 from fastdqn.report.records import Record, load_records
 from tests.fake_records import (
     SERVER,
@@ -386,3 +386,42 @@ def test_fake_records_are_named_fake():
     for make in MAKERS:
         assert "fake" in make()["id"]
         assert "FAKE" in json.dumps(make()["machine"])
+
+
+def record_of(data, **more):
+    return Record(data | more, Path("somewhere/record.json"), [])
+
+
+def test_records_of_one_title_are_told_apart():
+    """By what a sweep varies, and otherwise by the record's own name."""
+    lanes, batch = (
+        record_of(fake_sweep(), id=f"2026-11-16-{key}", rows=[{"value": f"{key}=1, threads=2"}])
+        for key in ("lanes", "batch_size")
+    )
+    ladders = [record_of(fake_ladder(), id=f"2026-11-16-{name}") for name in ("ladder-cpu", "ladder-gpu")]
+    once = record_of(fake_peers())
+    title, ladder = lanes.text("title"), ladders[0].text("title")
+    assert titles_of([lanes, batch, *ladders, once]) == [
+        f"{title}: lanes, threads",
+        f"{title}: batch size, threads",
+        f"{ladder}: ladder-cpu",
+        f"{ladder}: ladder-gpu",
+        once.text("title"),
+    ]
+
+
+def test_what_was_measured_anew_takes_the_place_of_the_older_record():
+    new, old = record_of(fake_peers(), id="new"), record_of(fake_peers(), id="old")
+    other = record_of(fake_peers(), id="other", env_id="pong")
+    assert [record.id for record in newest_of_each([new, old, other])] == ["new", "other"]
+    assert len(claims([new, old, other])) == 2
+
+
+def test_the_headline_takes_the_ladder_that_gained_most_where_a_peer_was_measured_too():
+    small, large, alone = (record_of(fake_ladder(), id=name, env_id=name) for name in ("small", "large", "alone"))
+    for record, gain in ((small, 1.5), (large, 3.5), (alone, 9.0)):
+        for row in record.rows:
+            if row.get("part", "ladder") == "ladder" and row.get("vs_textbook"):
+                row["vs_textbook"] = gain
+    peers = [record_of(fake_peers(), id=f"peers-{name}", env_id=name) for name in ("small", "large")]
+    assert headline([small, large, alone, *peers]).startswith("3.5×")

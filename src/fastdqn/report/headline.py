@@ -87,16 +87,34 @@ def peer_words(row: dict[str, Any], peer: str) -> str:
 
 
 def headline(records: Sequence[Record]) -> str:
-    """From the newest complete ladder and the comparison with a peer on the same machine and environment."""
-    ladder = next((record for record in records if record.kind == "ladder" and record.complete and top_rung(record)), None)
+    """From the complete ladder that gained most, of those with a peer on the same machine and environment if there are
+    any, and the comparison with that peer."""
+    records = newest_of_each(records)
+    ladders = [record for record in records if record.kind == "ladder" and record.complete and top_rung(record)]
     peers = [record for record in records if record.kind == "peers" and record.complete and main_peer_row(record)]
-    if ladder is not None:
+    if ladders:
+        ladder = max(ladders, key=lambda record: (_has_one_of(peers, record), (top_rung(record) or {})["vs_textbook"]))
         same = [peer for peer in peers if _same_place(peer, ladder)]
         return _sentence([_ladder_sentence(ladder, records), *(_peer_sentence(peer) for peer in same[:1])])
     if peers:
         place = _place(peers[0], records)
         return _sentence([f"{_peer_sentence(peers[0])} {place}"])
     return "What was measured"
+
+
+def newest_of_each(records: Sequence[Record]) -> list[Record]:
+    """What was measured anew takes the place of the older record: the first of its kind, machine, environment and, for
+    ladders that only judge learning, of having speeds. The records come newest first."""
+    found: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        timed = any(number(row.get("steps_per_second")) for row in record.rows)
+        key = (record.kind, machine_key(record), record.data.get("env_id"), record.complete, timed)
+        found.setdefault(key if record.kind in ("ladder", "peers", "envs") else (record.id,), record)
+    return list(found.values())
+
+
+def _has_one_of(peers: list[Record], ladder: Record) -> bool:
+    return any(_same_place(peer, ladder) for peer in peers)
 
 
 def _same_place(first: Record, second: Record) -> bool:
@@ -136,7 +154,7 @@ def _sentence(parts: list[str]) -> str:
 def claims(records: Sequence[Record]) -> list[Claim]:
     """The figures below the headline."""
     found: list[Claim] = []
-    for record in (record for record in records if record.complete):
+    for record in (record for record in newest_of_each(records) if record.complete):
         if record.kind == "ladder":
             found += _ladder_claims(record)
         elif record.kind == "peers" and (row := main_peer_row(record)):

@@ -1,6 +1,8 @@
 """Writes the page: records in, one HTML file out, with style and script inside and nothing loaded from elsewhere."""
 
 import os
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -77,7 +79,8 @@ def render_page(records: Sequence[Record], folder: Path) -> str:
     """The page as text; links to the records' files are made for a page in `folder`."""
     ordered = in_reading_order(records)
     taken: set[str] = set()
-    sections = [_section(record, anchor_of(record, taken), folder) for record in ordered]
+    titled = zip(ordered, titles_of(ordered), strict=True)
+    sections = [_section(record, anchor_of(record, taken), folder, title) for record, title in titled]
     anchors = {id(section.record): section.anchor for section in sections}
     figures = claims(ordered)
     environment = Environment(
@@ -108,7 +111,22 @@ def _inline(name: str) -> Markup:
     return Markup(resources.files("fastdqn.report").joinpath(name).read_text(encoding="utf-8"))
 
 
-def _section(record: Record, anchor: str, folder: Path) -> Section:
+def titles_of(records: Sequence[Record]) -> list[str]:
+    """Records that would be called the same are told apart by what they vary, else by their own name."""
+    plain = [record.text("title") or record.id for record in records]
+    often = {title for title, count in Counter(plain).items() if count > 1}
+    named = zip(records, plain, strict=True)
+    return [f"{title}: {_told_apart(record)}" if title in often else title for record, title in named]
+
+
+def _told_apart(record: Record) -> str:
+    settings = dict.fromkeys(key for row in record.rows for key in re.findall(r"(\w+)=", str(row.get("value") or "")))
+    if record.kind == "sweep" and settings:
+        return ", ".join(name.replace("_", " ") for name in settings)
+    return re.sub(r"^\d{4}-\d\d-\d\d-", "", record.id)
+
+
+def _section(record: Record, anchor: str, folder: Path, title: str) -> Section:
     path = _relative(record.path, folder)
     notes = record.data.get("notes")
     protocol = record.text("protocol")
@@ -116,7 +134,7 @@ def _section(record: Record, anchor: str, folder: Path) -> Section:
         record=record,
         anchor=anchor,
         kind=KINDS.get(record.kind, record.kind),
-        title=record.text("title") or record.id,
+        title=title,
         date=_day_and_time(record.text("date")),
         place=machine_name(record.machine),
         path=path,

@@ -303,8 +303,12 @@ def build_learner(
     return learner
 
 
+def learns_lean(config: Config, online: QNetwork, switches: frozenset[str]) -> bool:
+    return "lean_mlp" in switches and config.learner.optimizer == "adam" and can_be_lean(online)
+
+
 def build_optimizer(config: Config, online: QNetwork, switches: frozenset[str]) -> torch.optim.Optimizer:
-    if "lean_mlp" in switches and can_be_lean(online):
+    if learns_lean(config, online, switches):
         return LeanAdam(online.parameters(), config.learner.lr, config.learner.optimizer_eps)
     one_call, in_graph = "fused_optimizer" in switches, "cuda_graph" in switches
     return make_optimizer(config.learner, online, one_call=one_call, in_graph=in_graph)
@@ -321,7 +325,7 @@ def build_update(
 ) -> Update:
     """Goal, loss and update, each wrapped by the switches that are on."""
     device, dtype = example.state.device.type, dtype_of_passes(switches)
-    if "lean_mlp" in switches and can_be_lean(online):
+    if learns_lean(config, online, switches):
         return LeanUpdate(online, target, optimizer, config.learner)
     if "hand_written" in switches and can_be_written_by_hand(online):
         return HandWrittenUpdate(online, target, optimizer, config.learner, dtype or torch.float32)

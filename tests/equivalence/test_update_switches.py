@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from fastdqn.build import build_greedy
+from fastdqn.agent import Agent
+from fastdqn.build import build, build_greedy
 from fastdqn.config import LearnerConfig
 from fastdqn.errors import UserError
 from fastdqn.hardware import lacks
@@ -331,6 +332,29 @@ def test_a_gradient_that_is_not_a_number_is_seen():
     learner.train_on(batch)
     assert math.isnan(learner.read_means()[0])
     assert all(weight.isnan().any() for weight in learner.online.parameters())
+
+
+@pytest.mark.parametrize("switch", ["hand_written", "lean_mlp"])
+def test_frozen_weights_stay_frozen(switch):
+    """In a network of the user's own; the update by hand would move them."""
+
+    def half_frozen(state_shape, num_actions):
+        body = nn.Sequential(nn.Flatten(), nn.Linear(300, 16), nn.ReLU(), nn.Linear(16, num_actions))
+        body[1].requires_grad_(False)
+        return body
+
+    job = prepare("snake", settings=SNAKE_MLP.settings | {"switches.on": ["hand_written", switch]}, network=half_frozen)
+    learner = build(job.config, job.kind, "cpu", half_frozen).learner
+    before = [weight.detach().clone() for weight in learner.online.parameters()]
+    for batch in random_batches(parts_of(SNAKE_MLP), 3):
+        learner.train_on(batch)
+    moved = [not torch.equal(*pair) for pair in zip(before, learner.online.parameters(), strict=True)]
+    assert moved == [False, False, True, True]
+
+
+def test_the_lean_update_is_for_adam_in_a_loop_of_ones_own_too():
+    agent = Agent((4,), 2, settings={"learner.optimizer": "rmsprop"}, device="cpu")
+    assert type(agent._learner.optimizer) is torch.optim.RMSprop
 
 
 def test_other_networks_and_optimizers_are_not_lean():

@@ -22,8 +22,8 @@ Layers = list[tuple[nn.Module, bool]]  # a layer with weights (or Flatten), and 
 
 
 def can_be_written_by_hand(network: QNetwork) -> bool:
-    """Whether the network is such a chain; a network of the user's own may be anything."""
-    return chain_of(network) is not None
+    """Whether the network is such a chain with nothing frozen; a network of the user's own may be anything."""
+    return chain_of(network) is not None and all(weight.requires_grad for weight in network.parameters())
 
 
 def chain_of(network: QNetwork) -> Layers | None:
@@ -42,7 +42,7 @@ def chain_of(network: QNetwork) -> Layers | None:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """A linear layer or convolution with a bias, nothing frozen, or a Flatten of everything but the batch."""
+    """A linear layer or convolution with a bias, or a Flatten of everything but the batch."""
     if type(layer) is nn.Flatten:
         return (layer.start_dim, layer.end_dim) == (1, -1)
     if type(layer) is nn.Conv2d and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):

@@ -23,8 +23,8 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch names them
 
 
 def can_be_lean(network: QNetwork) -> bool:
-    """Whether it is Flatten, then linear layers with ReLUs between them."""
-    return linear_layers(network) is not None
+    """Whether it is Flatten, then linear layers with ReLUs between them, and nothing frozen."""
+    return linear_layers(network) is not None and all(weight.requires_grad for weight in network.parameters())
 
 
 def linear_layers(network: QNetwork) -> list[nn.Linear] | None:

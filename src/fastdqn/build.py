@@ -31,8 +31,15 @@ from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, make_network
 from fastdqn.learner.optimizer import make_optimizer
 from fastdqn.learner.precision import ScaledUpdate, in_short_numbers, set_cudnn_search, set_tensor_cores
-from fastdqn.learner.transfer import Transfer, pinned_transfer, plain_transfer
-from fastdqn.learner.update import Update, make_target_rule, make_update, updates_before_the_target_moves, weights_of
+from fastdqn.learner.transfer import Transfer, no_transfer, pinned_transfer, plain_transfer
+from fastdqn.learner.update import (
+    Update,
+    make_target_rule,
+    make_update,
+    most_together,
+    updates_before_the_target_moves,
+    weights_of,
+)
 from fastdqn.metrics import Meter, Timers
 from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
 from fastdqn.replay.arrays import ArrayReplay
@@ -286,7 +293,8 @@ def build_learner(
     update = build_update(config, online, target, optimizer, example, switches, notes)
     ahead: dict[str, Any] = {}
     if "target_ahead" in switches and isinstance(update, (HandWrittenUpdate, LeanUpdate)):
-        ahead = {"look_ahead": update.look_ahead, "together": updates_before_the_target_moves(config.learner)}
+        most = most_together(config.learner, example.state[0].numel() * example.state.element_size())
+        ahead = {"look_ahead": update.look_ahead, "together": updates_before_the_target_moves(config.learner, most)}
     learner = Learner(
         online=online,
         target=target,
@@ -348,6 +356,8 @@ def dtype_of_passes(switches: frozenset[str]) -> torch.dtype | None:
 
 
 def build_transfer(device: str, switches: frozenset[str]) -> Transfer:
+    if "device_ring" in switches:
+        return no_transfer
     return pinned_transfer(device) if "pinned_copies" in switches else plain_transfer(device)
 
 

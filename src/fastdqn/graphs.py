@@ -31,7 +31,8 @@ class Graphed:
     def __call__(self) -> None:
         if self._graph is None and self._has_run:
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=self._stream):
+            # thread_local: what another thread asks of CUDA meanwhile (a view, a probe) is no part of this
+            with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._work()
         if self._graph is not None:
             self._graph.replay()

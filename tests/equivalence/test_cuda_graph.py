@@ -8,9 +8,10 @@ import torch
 
 import fastdqn
 from fastdqn.actor.device_actor import LAG
-from fastdqn.build import build
+from fastdqn.build import build, build_transfer
 from fastdqn.errors import UserError
 from fastdqn.graphs import powers_of_two
+from fastdqn.learner.transfer import no_transfer
 from fastdqn.prepare import prepare
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
@@ -54,6 +55,10 @@ def test_the_replay_counts_to_the_memory_of_the_device(tensors_on_the_cpu):
 
     assert where(RING)
     assert not where([])
+
+
+def test_what_is_drawn_on_the_device_is_copied_nowhere():
+    assert build_transfer("cuda", frozenset({"device_ring", "pinned_copies"})) is no_transfer
 
 
 def test_boards_on_a_device_are_for_snake_only(tensors_on_the_cpu):

@@ -16,7 +16,7 @@ from fastdqn.hardware import lacks
 from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.precision import in_short_numbers
 from fastdqn.learner.td import compiled_td, plain_td
-from fastdqn.learner.update import weights_of
+from fastdqn.learner.update import most_together, weights_of
 from fastdqn.prepare import prepare
 from fastdqn.transition import Batch
 from tests.equivalence.updates import (
@@ -249,6 +249,14 @@ def test_target_ahead(how):
     assert ahead.read_means() == pytest.approx(plain.read_means(), rel=1e-5)
     for ours, theirs in zip(ahead.online.parameters(), plain.online.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("batch", "state_bytes", "most"), [(32, 28_224, 16), (64, 300, 16), (512, 28_224, 2), (4096, 28_224, 1)]
+)
+def test_what_is_drawn_together_fits_into_memory(batch, state_bytes, most):
+    assert most_together(LearnerConfig(batch_size=batch), state_bytes) == most
+    assert most == 1 or 2 * most * batch * state_bytes <= 64 * 2**20
 
 
 def joined(batches):

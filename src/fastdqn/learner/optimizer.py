@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fastdqn.config import LearnerConfig
 
@@ -13,7 +13,13 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """`one_call`: Adam fused into one kernel; RMSprop, which torch has no fused version of, over lists of tensors.
     `in_graph`: whatever changes from step to step is a tensor of the device, the learning rate too."""
-    weights = list(network.parameters())
+    optimizer = _make(config, list(network.parameters()), one_call, in_graph)
+    # The first step runs before anything is recorded, on purpose: torch would warn of that
+    optimizer._warned_capturable_if_run_uncaptured = True
+    return optimizer
+
+
+def _make(config: LearnerConfig, weights: list[Tensor], one_call: bool, in_graph: bool) -> torch.optim.Optimizer:
     lr: Any = torch.tensor(config.lr, device=weights[0].device) if in_graph else config.lr
     how: dict[str, Any] = {"capturable": True} if in_graph else {}
     if config.optimizer == "adam":

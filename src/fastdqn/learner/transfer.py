@@ -13,6 +13,11 @@ from fastdqn.transition import Batch
 Transfer = Callable[[Batch], Batch]
 
 
+def no_transfer(batch: Batch) -> Batch:
+    """For a replay that draws on the device."""
+    return batch
+
+
 def plain_transfer(device: str) -> Transfer:
     """Arrays become tensors without a copy on the CPU; `index` stays behind, the update does not need it."""
 

@@ -48,8 +48,17 @@ def weights_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
-def updates_before_the_target_moves(config: LearnerConfig, most: int = 16) -> Callable[[int], int]:
-    """Updates done so far -> how many of the next ones see the target network as it is now; at least 1."""
+MOST_TOGETHER = 16  # more gain nothing
+MOST_BYTES_TOGETHER = 64 * 2**20  # of states and next states: what is drawn together must be held together
+
+
+def most_together(config: LearnerConfig, state_bytes: int) -> int:
+    """How many updates may be drawn together; at least 1, however large its batch."""
+    return max(1, min(MOST_TOGETHER, MOST_BYTES_TOGETHER // (2 * config.batch_size * state_bytes)))
+
+
+def updates_before_the_target_moves(config: LearnerConfig, most: int) -> Callable[[int], int]:
+    """Updates done so far -> how many of the next ones see the target network as it is now; 1 to `most`."""
     if config.target != "hard":
         return lambda done: 1
     return lambda done: min(most, config.target_every - done % config.target_every)

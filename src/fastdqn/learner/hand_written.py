@@ -128,7 +128,8 @@ class Chain:
         if self._scale != 1.0:
             self._taken[self._first][0] = torch.empty_like(self._own[self._first][0].data, dtype=dtype)
         pairs = [pair for some in zip(self._own, self._taken, strict=True) for pair in zip(*some, strict=True)]
-        self._to_shorten = [pair for pair in pairs if short and pair[0] is not self._own[self._first][0]]
+        to_shorten = [pair for pair in pairs if short and (self._scale == 1.0 or pair[0] is not self._own[self._first][0])]
+        self._long, self._short = [long for long, _ in to_shorten], [short for _, short in to_shorten]
         self._versions: list[int] = []
         self.take_weights()
 
@@ -136,11 +137,8 @@ class Chain:
         """The weights anew, shortened and scaled where they are not computed with as they are."""
         if self._scale != 1.0:
             torch.mul(self._own[self._first][0].data, self._scale, out=self._taken[self._first][0])
-        elif self._dtype != torch.float32:
-            self._taken[self._first][0].copy_(self._own[self._first][0].data)
-        if self._to_shorten:
-            long, short = zip(*self._to_shorten, strict=True)
-            torch._foreach_copy_(short, long)
+        if self._short:
+            torch._foreach_copy_(self._short, self._long)
 
     def has_moved(self) -> bool:
         """Whether a target network was changed since this was last asked. Only for those: torch counts the changes that

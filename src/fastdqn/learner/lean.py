@@ -218,7 +218,7 @@ class LeanAdam(torch.optim.Adam):
         for weight, gradient, mean, square in self._views:
             self._kernels.adam(weight, gradient, mean, square, step_size, root, beta1, beta2, group["eps"])
 
-    step.hooked = True  # type: ignore[attr-defined]  # torch wraps every other step for its profiler: 40 us
+    step.hooked = True  # type: ignore[attr-defined]  # torch wraps every other step for its profiler
 
     def _look(self) -> None:
         """Makes views of the state, and the state itself as torch would; loading one puts it elsewhere."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastdqn.replay.ring import FIRST, TAIL, TERMINAL
+from fastdqn.replay.ring import FIRST, TAIL, TERMINAL, valid_starts
 from fastdqn.transition import DeviceBlock
 
 COLUMNS = ("obs", "action", "reward", "flags")
@@ -39,13 +39,8 @@ class DeviceRing:
             torch.tensor(int(flag), dtype=torch.uint8, device=device) for flag in (FIRST, TERMINAL, TAIL, 0)
         )
 
-    def append(self, block: DeviceBlock) -> None:
-        """As Ring.append."""
-        self.write(block)
-        self.count(block.lanes)
-
     def write(self, block: DeviceBlock) -> None:
-        """What happens on the device: data first, W last."""
+        """What Ring.append does, on the device: data first, W last. The host counts it by `count`."""
         base, W = self._base[block.lanes], self.W[block.lanes]
         previous, new = base + (W - 1) % self.T, base + W % self.T
         outcome = torch.where(block.first, self._tail, torch.where(block.terminal, self._terminal, self._none))
@@ -75,8 +70,8 @@ class DeviceRing:
 
     def startable(self, stack: int, n_step: int) -> int:
         """How many valid starts there are in all, as the host knows."""
-        low = np.maximum(0, self.rows_opened - self.T + stack - 1)
-        return int(np.maximum(0, self.rows_opened - n_step - low).sum())
+        _, count = valid_starts(self.rows_opened, self.T, stack, n_step)
+        return int(count.sum())
 
     def rows(self, since: np.ndarray) -> list[dict[str, np.ndarray]]:
         """As Ring.rows."""

@@ -55,8 +55,7 @@ class Ring:
 
     def valid_starts(self, stack: int, n_step: int) -> tuple[np.ndarray, np.ndarray]:
         """Per lane, the first valid start and how many there are (TAIL rows among them are skipped when drawing)."""
-        low = np.maximum(0, self.W - self.T + stack - 1)
-        return low, np.maximum(0, self.W - n_step - low)
+        return valid_starts(self.W, self.T, stack, n_step)
 
     def rows(self, since: np.ndarray) -> list[dict[str, np.ndarray]]:
         """Per lane, the rows numbered `since[lane]` and later that are still here, oldest first. To save in increments,
@@ -75,6 +74,11 @@ class Ring:
     def load_state(self, state: dict[str, Any]) -> None:
         for name, saved in state.items():
             getattr(self, name)[...] = saved
+
+
+def valid_starts(W: np.ndarray, T: int, stack: int, n_step: int) -> tuple[np.ndarray, np.ndarray]:
+    low = np.maximum(0, W - T + stack - 1)
+    return low, np.maximum(0, W - n_step - low)
 
 
 def bytes_per_row(obs_shape: tuple[int, ...], obs_dtype: Any) -> int:

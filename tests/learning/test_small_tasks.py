@@ -78,7 +78,9 @@ def test_snake_on_a_small_board_learns_to_eat(runs):
         "network.channels": [8],
         "network.hidden": [64],
         "learner.steps_per_update": 8,
-        "learner.lr": 1e-3,
+        "learner.lr": 2e-3,
+        "learner.gamma": 0.9,
+        "learner.threads": 1,  # with two the sums come out differently, and so does the run
         "actor.epsilon_steps": 15_000,
         "log.every_steps": 2000,
     }
@@ -86,4 +88,4 @@ def test_snake_on_a_small_board_learns_to_eat(runs):
     rows = run.metrics()
     assert run.updates > 4000
     assert rows[0]["score_mean"] < 1
-    assert run.score.mean > 3.5  # over seeds it lies between 2 and 8; random play eats 0.2
+    assert run.score.mean > 5  # over seeds 0 to 4 it lies between 7.0 and 8.6; random play eats 0.2

@@ -22,6 +22,7 @@ from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
 from fastdqn.graphs import Graphed, Launcher, as_it_is, in_pieces
+from fastdqn.hardware import lacks
 from fastdqn.kept_memory import keep_freed_memory
 from fastdqn.learner.compiled import compiled
 from fastdqn.learner.hand_written import HandWrittenUpdate, can_be_written_by_hand
@@ -52,11 +53,12 @@ from fastdqn.replay.ring import Ring, bytes_per_row
 from fastdqn.replay.sampler import UniformSampler
 from fastdqn.replay.textbook import DequeReplay
 from fastdqn.runner.ports import Parts, ReplaySink
-from fastdqn.switches import SWITCHES, resolve
+from fastdqn.switches import SWITCHES, Promise, resolve
 from fastdqn.transition import Batch, EnvSpec
 
 BYTES_OF_PYTHON_OBJECTS = 350  # a tuple, two arrays and their numbers, per transition of the deque
 FOR_SOME_ONLY = {"lane_vector_env", "native_atari", "device_snake", "lean_mlp"}  # environments or networks
+FOR_PICTURES_ONLY = {"channels_last"}  # elsewhere it changes nothing
 MIN_ROWS_PER_WINDOW = 4  # a lane holds at least this many windows of (stack + n_step) rows
 
 
@@ -112,6 +114,21 @@ def applying(config: Config, kind: EnvKind) -> set[str]:
     found = {kind.lanes_switch} if kind.make_lanes is not None else set()
     found |= {"device_snake"} if kind.make_on_device is not None else set()
     return found | ({"lean_mlp"} if network == "mlp" and config.learner.optimizer == "adam" else set())
+
+
+def switches_to_try(config: Config, kind: EnvKind, device: str) -> list[str]:
+    """The switches that win on one machine and lose on another: those that are no default and change no learning."""
+    beside_the_point = FOR_SOME_ONLY - applying(config, kind)
+    if choose_kind(config.network.kind, kind.spec.state_shape(stack_of(config, kind))) == "mlp":
+        beside_the_point |= FOR_PICTURES_ONLY
+    return [
+        switch.name
+        for switch in SWITCHES.values()
+        if not switch.default
+        and switch.promise is not Promise.TRADE
+        and switch.name not in beside_the_point
+        and not any(lacks(need, device) for need in switch.machine)
+    ]
 
 
 def with_switches(config: Config, switches: frozenset[str]) -> Config:

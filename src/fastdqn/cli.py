@@ -56,6 +56,8 @@ class Train:
     """start from the weights of another run, exploring as little as it did at its end"""
     log: Names = ""
     """further logs beside metrics.jsonl: tensorboard"""
+    profile: Text = "auto"
+    """what `fastdqn tune` found for this machine: auto (used where there is one), none, or a profile file"""
     plan: bool = False
     """start nothing: say what the run needs of memory and disk, and how long it takes at the speed measured now"""
     price_per_hour: Number = None
@@ -80,7 +82,8 @@ class Train:
         for key, names in (("switches.on", self.on), ("switches.off", self.off), ("log.sinks", self.log)):
             if names:
                 settings[key] = [name.strip() for name in names.split(",") if name.strip()]
-        job = prepare(self.env, self.preset, settings, self.import_, from_run=self.from_)
+        profile = self.profile or "auto"
+        job = prepare(self.env, self.preset, settings, self.import_, from_run=self.from_, profile=profile)
         return self._plan(job) if self.plan else self._train(job)
 
     def _plan(self, job: Any) -> int:
@@ -105,6 +108,48 @@ class Train:
         imports = "".join(f" --import {module}" for module in self.import_)
         print(f"next   fastdqn watch {run.path}{imports}   |   fastdqn eval {run.path}{imports} --episodes 100")
         return {INTERRUPTED: INTERRUPTED_EXIT, TERMINATED: TERMINATED_EXIT}.get(run.reason, 0)
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Find the fastest settings of this machine for one game: lanes, threads, groups, device, precision, compile.
+
+    `fastdqn tune pong` takes about two minutes; `fastdqn train pong` uses what it found from then on. Samples per step,
+    batch and learning rate stay as they are. What you --set yourself is kept and not searched.
+    """
+
+    env: Positional[str]
+    """snake, catch, an Atari game or a Gymnasium id; list: fastdqn envs"""
+    preset: Text = None
+    """settings to begin from; default: the environment's own"""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, arg(metavar="KEY=VALUE")] = ()
+    """any setting, e.g. --set learner.batch_size=512: the profile holds for runs with the same batch and network"""
+    device: Text = None
+    """cpu, cuda, ...; default: all that are there"""
+    import_: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, arg(name="import", metavar="MODULE")] = ()
+    """module to import first, so that it can register your own environments"""
+    minutes: Number = "2"
+    """begin no further trial after so long"""
+    out: Annotated[str | None, arg(metavar="FILE")] = None
+    """write the profile here, for train --profile FILE; default: where train looks by itself"""
+    quiet: bool = False
+    """no progress, only the result"""
+
+    def execute(self) -> int:
+        from fastdqn.config import parse_assignment
+        from fastdqn.tune.tune import tune
+        from fastdqn.tune.view import make_tune_view
+
+        minutes = _positive("--minutes", self.minutes or "2")
+        settings = dict(parse_assignment(text) for text in self.set)
+        settings |= {} if self.device is None else {"device": self.device}
+        view = make_tune_view(self.quiet, f"fastdqn tune {self.env}", minutes)
+        tuned, path = tune(self.env, self.preset, settings, self.import_, minutes, self.out, view)
+        print("\n".join(tuned.lines()))
+        print(f"profile   {path}")
+        use = f"fastdqn train {self.env}" + (f" --profile {path}" if self.out else "")
+        print(f"next      {use}" + ("" if self.out else "   (uses it from now on; --profile none: without)"))
+        return 0
 
 
 @dataclass(frozen=True)
@@ -259,6 +304,7 @@ def _command(kind: type, name: str) -> Any:
 Command: Any = (
     _command(Demo, "demo")
     | _command(Train, "train")
+    | _command(Tune, "tune")
     | _command(Eval, "eval")
     | _command(Watch, "watch")
     | _command(Envs, "envs")

@@ -31,6 +31,7 @@ from fastdqn.errors import UserError
 from fastdqn.learner.network import MakeBody
 from fastdqn.run.preflight import Need, check_device
 from fastdqn.run.probe import measured_device, measured_threads
+from fastdqn.run.tuned import NONE, Tuned, find_profile, why_not, work_of
 from fastdqn.transition import EnvSpec
 
 
@@ -54,12 +55,39 @@ def prepare(
     imports: Iterable[str] = (),
     network: MakeBody | None = None,
     from_run: str | PathLike[str] | None = None,
+    profile: str = NONE,
 ) -> Job:
     """`settings` are dotted, such as {'learner.batch_size': 128, 'env.dim': 6}. A run that starts `from_run`,
-    from trained weights, does not explore from scratch, unless it is told to."""
+    from trained weights, does not explore from scratch, unless it is told to. `profile` is what `fastdqn tune` found:
+    a file, or `auto` for the one of this machine."""
     settings, imports = dict(settings or {}), tuple(imports)
-    env_settings = _env_settings(preset, settings)
-    kind = find_env(env, env_settings, imports)
+    config, kind, notes = _resolve(env, preset, settings, imports, from_run)
+    tuned, line = (None, "") if profile == NONE else _tuned_for(config, kind, settings, profile, network)
+    if tuned is not None:
+        config, kind, notes = _resolve(env, preset, tuned.settings | settings, imports, from_run)
+    notes += (line,) * bool(line)
+    device = config.device
+    if device == "auto":
+        device = measured_device(config, kind, network)
+    check_device(device)
+    switches, _ = active_switches(config, kind, device)
+    config = with_switches(config, switches)
+    parameters = _count_parameters(config, kind, network)
+    needs = memory_needs(config, kind.spec, stack_of(config, kind), switches, parameters)
+    threads = config.learner.threads or (0 if measures_threads(switches) else usable_cores())
+    return Job(config, kind, device, switches, threads, parameters, needs, network, notes)
+
+
+def _resolve(
+    env: EnvName,
+    preset: str | None,
+    settings: dict[str, Any],
+    imports: tuple[str, ...],
+    from_run: str | PathLike[str] | None,
+) -> tuple[Config, EnvKind, tuple[str, ...]]:
+    """The environment found and the config made, with a line for each thing that was decided on the way."""
+    settings = dict(settings)
+    kind = find_env(env, _env_settings(preset, settings), imports)
     for key in [key for key in settings if key.startswith("env.")]:
         del settings[key]
     settings |= {"env": kind.settings, "imports": list(imports), "own_env": kind.own}
@@ -72,16 +100,40 @@ def prepare(
     if from_run is not None and "actor.epsilon_start" not in settings:
         actor = config.actor.model_copy(update={"epsilon_start": config.actor.epsilon_end})
         config = config.model_copy(update={"actor": actor})
-    device = config.device
-    if device == "auto":
-        device = measured_device(config, kind, network)
-    check_device(device)
-    switches, _ = active_switches(config, kind, device)
-    config = with_switches(config, switches)
-    parameters = _count_parameters(config, kind, network)
-    needs = memory_needs(config, kind.spec, stack_of(config, kind), switches, parameters)
-    threads = config.learner.threads or (0 if measures_threads(switches) else usable_cores())
-    return Job(config, kind, device, switches, threads, parameters, needs, network, notes)
+    return config, kind, notes
+
+
+def _tuned_for(
+    config: Config, kind: EnvKind, settings: Mapping[str, Any], profile: str, network: MakeBody | None
+) -> tuple[Tuned | None, str]:
+    """The profile that holds for this run, and a line that says so; or None, and why not if there was one."""
+    if kind.own or network is not None:  # a function cannot be told from another
+        return None, ""
+    work = work_of(config, kind, stack_of(config, kind))
+    tuned = find_profile(profile, work)
+    if tuned is None:
+        return None, ""
+    reason = why_not(tuned, work, settings) or _too_small(config, kind, tuned)
+    if reason:
+        return None, f"the profile of fastdqn tune is ignored: {reason}"
+    chosen = ", ".join(f"{key}={_text(value)}" for key, value in tuned.settings.items() if value not in ([], None))
+    return tuned, f"tuned for this machine on {tuned.date} ({chosen}); --profile none ignores it"
+
+
+def _too_small(config: Config, kind: EnvKind, tuned: Tuned) -> str:
+    """Whether the tuned lanes leave no room in a replay that the user made small."""
+    lanes = tuned.settings.get("actor.lanes", config.actor.lanes)
+    try:
+        rows_per_lane(
+            config.model_copy(update={"actor": config.actor.model_copy(update={"lanes": lanes})}), stack_of(config, kind)
+        )
+    except UserError:
+        return f"replay.capacity is too small for its {lanes} lanes"
+    return ""
+
+
+def _text(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def with_threads(job: Job) -> Job:

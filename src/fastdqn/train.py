@@ -89,10 +89,12 @@ def train(
     run: str | None = None,
     from_run: str | PathLike[str] | None = None,
     log: Iterable[str] = (),
+    profile: str = "auto",
     quiet: bool = False,
 ) -> Run:
     """Trains a DQN and returns the run. `env` is a name or a function that makes an environment; `settings` are dotted
-    keys such as {'learner.batch_size': 128}; `network` is called with (state_shape, num_actions)."""
+    keys such as {'learner.batch_size': 128}; `network` is called with (state_shape, num_actions); `profile` is what
+    `fastdqn tune` found: auto, none, or a file."""
     wishes = {
         "limits.steps": steps,
         "limits.episodes": episodes,
@@ -105,7 +107,8 @@ def train(
     for key, names in (("switches.on", on), ("switches.off", off), ("log.sinks", log)):
         if names:
             chosen[key] = list(names)
-    job = prepare(env, preset, chosen, imports, network, from_run=None if from_run is None else str(from_run))
+    source = None if from_run is None else str(from_run)
+    job = prepare(env, preset, chosen, imports, network, from_run=source, profile=profile)
     return run_job(job, run, from_run, make_view(quiet))
 
 

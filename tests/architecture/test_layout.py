@@ -26,7 +26,7 @@ LAYERS = [
     ["prepare"],
     ["train", "player", "agent"],
     ["bench"],
-    ["plan", "evaluate", "film"],
+    ["plan", "evaluate", "film", "tune"],
     ["watch", "listing", "demo", "report"],
     ["cli", "cli_bench"],
 ]

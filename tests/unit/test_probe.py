@@ -1,5 +1,6 @@
 """A run in small: what is measured, what is remembered, and what is not worth measuring. And how much arithmetic it is."""
 
+import itertools
 import os
 
 import numpy as np
@@ -340,12 +341,27 @@ def test_a_probe_plays_learns_and_leaves_nothing(runs, monkeypatch):
     warm = small.parts.learner.updates
     assert small.parts.actor.steps >= 200
     assert warm > 0, "it has learned before the clock starts"
-    rate = small.rate(0.05)
-    assert rate == small.rows[-1]["steps_per_second"] > 0
+    assert small.rate(0.05) > 0
     assert small.rows[-1]["samples_per_step"] == pytest.approx(config.samples_per_step, rel=0.2)
     assert small.parts.learner.updates > warm
     small.close()
     assert os.listdir() == []
+
+
+def test_what_happens_between_two_stretches_counts_for_neither(runs, monkeypatch):
+    """Probes that are compared take turns: the time of the others must not slow this one."""
+    monkeypatch.setattr(probe, "FILLED_ROWS", 200)
+    config, kind = config_and_kind(**TINY_SNAKE)
+    small = Probe(config, kind, "cpu")
+    small.warm_up(0.02)
+    seconds = itertools.count()
+    monkeypatch.setattr(probe.time, "monotonic", lambda: float(next(seconds)))
+    for _ in range(2):
+        before = small.parts.actor.steps
+        rate = small.rate(4)
+        assert rate == (small.parts.actor.steps - before) / 5 > 0  # seconds: one look at the clock each round, and the last
+        list(itertools.islice(seconds, 1000))
+    small.close()
 
 
 # ---------------------------------------------------------------- arithmetic

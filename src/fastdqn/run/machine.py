@@ -21,7 +21,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "date": time.strftime("%Y-%m-%d"),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": psutil.cpu_count(),
         "usable_cores": usable_cores(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
@@ -32,7 +32,7 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

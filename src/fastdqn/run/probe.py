@@ -21,6 +21,7 @@ from fastdqn.learner.flops import forward_flops, update_flops
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink
 from fastdqn.run.measured import remember, remembered
+from fastdqn.run.tuned import work_of
 from fastdqn.run.usage import Usage
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
@@ -43,23 +44,27 @@ class Probe:
         self._nowhere = JsonlSink(Path(os.devnull))  # a line is written as in a run, and kept nowhere
         self.runner = InlineRunner(self.parts, Stop(), self._on_row, lambda score: None)
 
-    def warm_up(self, seconds: float = 1.0) -> None:
+    def warm_up(self, seconds: float = 1.0, fill_seconds: float = LONGEST_FILL_SECONDS) -> None:
         """Fills the replay, then learns for a while: kernels are compiled, caches warm, buffers allocated."""
         self.runner.start()
-        began = time.monotonic()
-        while self.parts.ratio.steps < self.parts.ratio.warmup_steps and time.monotonic() - began < LONGEST_FILL_SECONDS:
+        began, config, ratio = time.monotonic(), self.parts.config, self.parts.ratio
+        fewest = 2 * config.actor.lanes * (self.parts.stack + config.replay.n_step)  # there is a window in every lane
+        while ratio.steps < ratio.warmup_steps and (ratio.steps < fewest or time.monotonic() - began < fill_seconds):
             self.runner.round()
-        self.parts.ratio.warmup_steps = min(self.parts.ratio.warmup_steps, self.parts.ratio.steps)  # what was filled will do
+        ratio.warmup_steps = min(ratio.warmup_steps, ratio.steps)  # what was filled will do
         self.parts.actor.epsilon_at = lambda step: self.parts.config.actor.epsilon_end
         self.rate(seconds)
 
     def rate(self, seconds: float) -> float:
-        """Steps per second over the next `seconds`; `rows[-1]` then says more."""
-        began = time.monotonic()
+        """Steps per second over the next `seconds`, whatever was done between the last call and this one; `rows[-1]`
+        then says more."""
+        began, steps = time.monotonic(), self.parts.actor.steps
         while self._goes_on(time.monotonic() - began, seconds):
             self.runner.round()
         self.runner.log()
-        return float(self.rows[-1]["steps_per_second"])
+        if self.parts.device.startswith("cuda"):
+            torch.cuda.synchronize(self.parts.device)  # what is queued belongs to this stretch
+        return (self.parts.actor.steps - steps) / (time.monotonic() - began)
 
     def _goes_on(self, elapsed: float, seconds: float) -> bool:
         """A slow environment gets longer for its first update, but a run whose updates are rarer than that has none."""
@@ -172,9 +177,6 @@ def _question(what: str, config: Config, kind: EnvKind, device: str) -> dict[str
     return {
         "what": what,
         "machine": [platform.machine(), platform.processor(), usable_cores(), torch.__version__, device],
-        "env": [kind.spec.env_id, list(kind.spec.state_shape(stack_of(config, kind)))],
         "actor": config.actor.model_dump(include={"lanes", "groups"}),
-        "network": config.network.model_dump(),
-        "learner": config.learner.model_dump(include={"batch_size", "steps_per_update", "double", "optimizer", "target"}),
         "switches": config.switches.model_dump(),
-    }
+    } | work_of(config, kind, stack_of(config, kind))

@@ -1,0 +1,92 @@
+"""What `tune` may change: where and how the work is done, never what is learned from it.
+
+Samples per step, batch, learning rate and everything else that learning depends on stay as they are. Lanes are tried only
+up to so many that one tick of a group earns MOST_UPDATES_A_TICK updates: beyond that the network that acts is always older
+than the one that was trained.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastdqn.build import measures_threads, switches_to_try
+from fastdqn.env.cores import usable_cores
+from fastdqn.prepare import Job
+from fastdqn.switches import SWITCHES
+
+Point = dict[str, Any]  # dotted settings, as `--set` takes them
+MOST_UPDATES_A_TICK = 16
+LANE_STEPS = (0.25, 0.5, 2, 4, 8, 16)  # times the preset's lanes
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """One thing that is tried: its name, and from the point reached so far to the points beside it."""
+
+    name: str
+    neighbours: Callable[[Point, Job], list[Point]]
+
+
+def coordinates(job: Job, fixed: Mapping[str, Any]) -> list[Coordinate]:
+    """All that this machine and this environment offer, without what the user has set by hand (`fixed`)."""
+    found = []
+    if job.device == "cpu" and usable_cores() > 1 and measures_threads(job.switches):
+        found.append(_values("learner.threads", powers_up_to(usable_cores())))
+    found.append(Coordinate("actor.lanes", _other_lanes))
+    switches = [] if any(key.startswith("switches.") for key in fixed) else _switches(job)
+    found += [switch for switch in switches if not _takes_long(switch.name)]
+    if "threads" in job.kind.settings:  # the environment has threads of its own, so two groups can overlap
+        found.append(_values("env.threads", powers_up_to(usable_cores())))
+        found.append(_values("actor.groups", [1, 2, 4]))
+    found += [switch for switch in switches if _takes_long(switch.name)]
+    return [coordinate for coordinate in found if coordinate.name not in fixed]
+
+
+def _takes_long(switch: str) -> bool:
+    return "compiler" in SWITCHES[switch].machine  # half a minute, so it comes last
+
+
+def powers_up_to(count: int) -> list[int]:
+    """1, 2, 4, ... and the count itself."""
+    return sorted({2**power for power in range(count.bit_length())} | {count})
+
+
+def _values(key: str, values: list[int]) -> Coordinate:
+    return Coordinate(key, lambda point, job: [{**point, key: value} for value in values if point[key] != value])
+
+
+def _other_lanes(point: Point, job: Job) -> list[Point]:
+    """More and fewer lanes than the job has now."""
+    now, groups = job.config.actor.lanes, job.config.actor.groups
+    most = int(MOST_UPDATES_A_TICK * job.config.learner.steps_per_update * groups)
+    counts = sorted({int(now * step) for step in LANE_STEPS})
+    return [{**point, "actor.lanes": count} for count in counts if groups <= count <= most and count != now]
+
+
+def _switches(job: Job) -> list[Coordinate]:
+    """The switches that win on some machines and lose on others, each turned over: by itself and, when that is on, with
+    those that build on it, because a part alone may lose what the whole wins."""
+    names = switches_to_try(job.config, job.kind, job.device)
+
+    def turned_over(name: str) -> Coordinate:
+        def neighbours(point: Point, job: Job) -> list[Point]:
+            if name in job.switches:
+                return [_with_switches(point, off=[name])]
+            chain = [name]
+            for other in names:
+                chain += [other] * bool(set(SWITCHES[other].needs) & set(chain))
+            return [_with_switches(point, on=chain[: count + 1]) for count in range(len(chain))]
+
+        return Coordinate(name, neighbours)
+
+    return [turned_over(name) for name in names]
+
+
+def _with_switches(point: Point, on: Sequence[str] = (), off: Sequence[str] = ()) -> Point:
+    now_on = [name for name in point["switches.on"] if name not in off]
+    now_off = [name for name in point["switches.off"] if name not in on]
+    return {
+        **point,
+        "switches.on": now_on + [name for name in on if name not in now_on],
+        "switches.off": now_off + [name for name in off if name not in now_off],
+    }

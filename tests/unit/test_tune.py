@@ -1,0 +1,429 @@
+"""`fastdqn tune`: the search finds the best point, races are fair, and a profile holds for its machine and work only."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fastdqn
+from fastdqn.cli import main
+from fastdqn.errors import UserError
+from fastdqn.prepare import prepare
+from fastdqn.run.tuned import Tuned, find_profile, load_profile, profile_path, this_machine, why_not, work_of
+from fastdqn.tune import tune as tuning
+from fastdqn.tune.race import HOPELESS, LONG_ENOUGH_SECONDS, TURN_SECONDS, race
+from fastdqn.tune.search import clear_winner, search
+from fastdqn.tune.space import MOST_UPDATES_A_TICK, Coordinate, coordinates
+from fastdqn.tune.tune import Tuner, tune
+from fastdqn.tune.view import TuneView, names_of, result_line
+
+# ---------------------------------------------------------------- the search
+
+
+def axis(key, values):
+    return Coordinate(key, lambda point, job: [{**point, key: value} for value in values if value != point[key]])
+
+
+def run_search(start, axes, speed, time_is_up=lambda: False, possible=lambda point: True):
+    races = []
+
+    def race(what, points):
+        races.append((what, points))
+        return [speed(point) for point in points]
+
+    job = object()
+    found = search(start, axes, lambda point: job if possible(point) else None, race, time_is_up)
+    return found, races
+
+
+@given(st.permutations(range(4)), st.permutations(range(3)))
+def test_the_search_finds_the_best_of_settings_that_do_not_interact(first, second):
+    def speed(point):
+        return 2.0 ** first.index(point["a"]) * 3.0 ** second.index(point["b"])
+
+    found, races = run_search({"a": 0, "b": 0}, [axis("a", range(4)), axis("b", range(3))], speed)
+    assert found.point == {"a": first[-1], "b": second[-1]}
+    beside = [json.dumps(point) for _, points in races for point in points[1:]]
+    assert len(beside) == len(set(beside)), "no point is raced twice against where we stand"
+
+
+def test_a_second_pass_sees_what_a_later_setting_made_possible():
+    """Many lanes pay only with two threads, and the lanes are tried first."""
+    speeds = {(8, 1): 100, (64, 1): 90, (8, 2): 110, (64, 2): 200}
+    axes = [axis("lanes", [8, 64]), axis("threads", [1, 2])]
+    found, races = run_search({"lanes": 8, "threads": 1}, axes, lambda point: speeds[point["lanes"], point["threads"]])
+    assert found.point == {"lanes": 64, "threads": 2}
+    assert [what for what, _ in races] == ["lanes", "threads", "lanes"]
+
+
+def test_what_is_hardly_faster_is_not_taken():
+    found, _ = run_search({"a": 0}, [axis("a", [0, 1])], lambda point: 100 + 2 * point["a"])
+    assert found.point == {"a": 0}
+    assert found.trials[0].rates == [100, 102]
+    assert clear_winner([100, 102, 104, 103]) == 2
+    assert clear_winner([0.0, 5.0]) == 1
+    assert clear_winner([7.0]) == 0
+
+
+def test_when_the_time_is_up_nothing_more_is_raced_and_it_is_said():
+    calls = itertools.count()
+    axes = [axis("a", [0, 1]), axis("b", [0, 1])]
+    found, races = run_search({"a": 0, "b": 0}, axes, lambda point: 1.0 + point["a"], lambda: next(calls) > 0)
+    assert found.point == {"a": 1, "b": 0}
+    assert len(races) == 1
+    assert found.left_out == ["b"]
+
+
+def test_points_that_cannot_be_had_are_not_raced():
+    found, races = run_search(
+        {"a": 0}, [axis("a", [0, 1, 2])], lambda point: 1.0 + point["a"], possible=lambda point: point["a"] != 2
+    )
+    assert found.point == {"a": 1}
+    assert races == [("a", [{"a": 0}, {"a": 1}])]
+
+
+# ---------------------------------------------------------------- the race
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Run:
+    """So fast, and slower by half in every second of the clock that is odd."""
+
+    def __init__(self, speed, clock):
+        self.speed, self.clock, self.turns = speed, clock, 0
+
+    def rate(self, seconds):
+        slow = int(self.clock.now) % 2
+        self.turns += 1
+        self.clock.now += seconds
+        return self.speed / (2 if slow else 1)
+
+    def close(self): ...
+
+
+def test_a_race_gives_everybody_turns_and_drops_the_hopeless():
+    clock = Clock()
+    runs = {"fast": Run(100, clock), "near": Run(95, clock), "slow": Run(100 * HOPELESS - 20, clock)}
+    runners = race({name: lambda run=run: run for name, run in runs.items()}, clock=clock)
+    assert [runner.name for runner in runners] == list(runs)
+    fast, near, slow = runners
+    assert near.rate / fast.rate == pytest.approx(0.95)
+    assert 0 < slow.rate < HOPELESS * fast.rate
+    assert (fast.out, near.out, slow.out) == (False, False, True)
+    assert runs["fast"].turns == runs["near"].turns > runs["slow"].turns
+    assert runs["fast"].turns * TURN_SECONDS == pytest.approx(LONG_ENOUGH_SECONDS, abs=TURN_SECONDS)
+
+
+def test_what_could_not_be_built_has_no_speed():
+    clock = Clock()
+    runners = race({"there": lambda: Run(10, clock), "not there": lambda: None}, clock=clock)
+    assert [runner.rate > 0 for runner in runners] == [True, False]
+    assert [runner.rate for runner in race({"not there": lambda: None})] == [0.0]
+
+
+def test_a_race_says_how_far_it_is():
+    clock, shares = Clock(), []
+    race({"a": lambda: Run(1, clock), "b": lambda: Run(2, clock)}, lambda runners, share: shares.append(share), clock)
+    assert shares == sorted(shares)
+    assert shares[0] == 0.0
+    assert 0.9 < shares[-1] <= 1.0
+
+
+# ---------------------------------------------------------------- what may be changed
+
+
+def start_of(job):
+    return {
+        "device": job.device,
+        "actor.lanes": job.config.actor.lanes,
+        "actor.groups": job.config.actor.groups,
+        "learner.threads": 1,
+        "switches.on": list(job.config.switches.on),
+        "switches.off": list(job.config.switches.off),
+        "env.threads": 2,
+    }
+
+
+@pytest.mark.parametrize("env", ["snake", "CartPole-v1", "pong", "catch"])
+def test_nothing_that_learning_depends_on_is_ever_changed(env, monkeypatch):
+    monkeypatch.setattr("fastdqn.tune.space.usable_cores", lambda: 4)
+    job = prepare(env, settings={"device": "cpu"})
+    start = start_of(job)
+    found = coordinates(job, {})
+    assert {"learner.threads", "actor.lanes"} <= {coordinate.name for coordinate in found}
+    excluded = {"actor": {"lanes", "groups"}, "learner": {"threads"}, "switches": True, "env": True}
+    kept = job.config.model_dump(exclude=excluded)
+    points = [point for coordinate in found for point in coordinate.neighbours(start, job)]
+    assert len(points) > 5
+    for point in points:
+        assert set(point) == set(start)
+        if env != "pong":
+            del point["env.threads"]
+        other = prepare(env, settings=point).config
+        assert other.model_dump(exclude=excluded) == kept
+        assert other.actor.lanes / other.actor.groups <= MOST_UPDATES_A_TICK * other.learner.steps_per_update
+
+
+def test_what_the_user_set_is_not_searched():
+    job = prepare("pong", settings={"device": "cpu"})
+    everything = {coordinate.name for coordinate in coordinates(job, {})}
+    assert {"actor.lanes", "actor.groups", "env.threads", "channels_last"} <= everything
+    left = {coordinate.name for coordinate in coordinates(job, {"actor.lanes": 8, "env.threads": 1, "switches.off": []})}
+    assert left == {"learner.threads", "actor.groups"} & everything
+
+
+def test_a_switch_is_tried_with_those_that_build_on_it(monkeypatch, tensors_on_the_cpu):
+    """The ring on the device may lose what it wins once its work is one launch."""
+    monkeypatch.setattr("fastdqn.build.lacks", lambda need, device: "")
+    job = prepare("snake", settings={"device": "cpu"})
+    by_name = {coordinate.name: coordinate for coordinate in coordinates(job, {})}
+    tried = [point["switches.on"] for point in by_name["device_ring"].neighbours(start_of(job), job)]
+    assert tried == [["device_ring"], ["device_ring", "cuda_graph"], ["device_ring", "cuda_graph", "device_snake"]]
+
+
+def test_a_switch_that_is_on_is_turned_off():
+    job = prepare("catch", settings={"device": "cpu", "switches.on": ["channels_last"]})
+    by_name = {coordinate.name: coordinate for coordinate in coordinates(job, {})}
+    start = start_of(job)
+    (point,) = by_name["channels_last"].neighbours(start, job)
+    assert (point["switches.on"], point["switches.off"]) == ([], ["channels_last"])
+    assert start["switches.on"] == ["channels_last"], "where we stand is not touched"
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_points_are_named_by_what_sets_them_apart():
+    first = {"actor.lanes": 8, "switches.on": ["a"], "switches.off": []}
+    assert names_of([first]) == ["as it is"]
+    assert names_of([first, {**first, "actor.lanes": 16}]) == ["lanes 8", "lanes 16"]
+    others = [{**first, "switches.on": ["a", "b"]}, {**first, "switches.on": [], "switches.off": ["a"]}]
+    assert names_of([first, *others]) == ["as it is", "+b", "-a"]
+
+
+def test_the_line_of_a_race():
+    line = result_line("actor.lanes", ["lanes 8", "lanes 16", "lanes 32"], [1000.0, 2345.6, 0.0], 1)
+    assert line == "actor.lanes: lanes 8 (1,000) · [lanes 16 (2,346)] · lanes 32 (cannot be had) steps/s"
+
+
+# ---------------------------------------------------------------- the profile
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTDQN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def make_profile(settings=None, env="snake", **more):
+    job = prepare(env, settings={"device": "cpu"})
+    facts = {
+        "env_id": job.kind.spec.env_id,
+        "work": work_of(job.config, job.kind, 1),
+        "machine": this_machine(),
+        "settings": {"device": "cpu", "actor.lanes": 32, "learner.threads": 1} | (settings or {}),
+        "steps_per_second": 200.0,
+        "untuned_steps_per_second": 100.0,
+        "samples_per_step": 4.0,
+        "date": "2026-11-16",
+    }
+    return Tuned(**facts | more)
+
+
+def test_a_profile_is_kept_and_found_again(cache):
+    profile = make_profile()
+    path = profile_path(profile.work)
+    assert find_profile("auto", profile.work) is None
+    profile.save(path)
+    assert find_profile("auto", profile.work) == load_profile(path) == profile
+    assert profile.gain == 2.0
+    assert "2.00x" in profile.lines()[0]
+
+
+def test_a_run_uses_the_profile_and_says_so(cache):
+    profile = make_profile()
+    profile.save(profile_path(profile.work))
+    job = prepare("snake", settings={"device": "cpu", "learner.lr": 5e-4}, profile="auto")
+    assert (job.config.actor.lanes, job.threads) == (32, 1)
+    assert job.config.learner.lr == 5e-4
+    (note,) = job.notes
+    assert [words in note for words in ("2026-11-16", "actor.lanes=32", "--profile none")] == [True] * 3
+    for how in ({}, {"profile": "none"}):
+        without = prepare("snake", settings={"device": "cpu"}, **how)
+        assert without.config.actor.lanes == 64
+        assert without.notes == ()
+
+
+def test_the_profile_of_another_machine_is_ignored_with_a_line(cache):
+    profile = make_profile(machine=this_machine() | {"usable_cores": 999})
+    profile.save(profile_path(profile.work))
+    job = prepare("snake", settings={"device": "cpu"}, profile="auto")
+    assert job.config.actor.lanes == 64
+    (note,) = job.notes
+    assert note.startswith(
+        "the profile of fastdqn tune is ignored: it was measured on another machine (usable_cores 999, here"
+    )
+
+
+def test_a_profile_gives_way_to_what_is_set_by_hand(cache):
+    profile = make_profile()
+    profile.save(profile_path(profile.work))
+    job = prepare("snake", settings={"device": "cpu", "actor.lanes": 16}, profile="auto")
+    assert job.config.actor.lanes == 16
+    assert job.notes == ("the profile of fastdqn tune is ignored: actor.lanes is set by hand",)
+    same = prepare("snake", settings={"device": "cpu", "actor.lanes": 32}, profile="auto")
+    assert (same.config.actor.lanes, same.threads) == (32, 1)
+
+
+def test_other_work_has_another_profile(cache):
+    profile = make_profile()
+    profile.save(profile_path(profile.work))
+    for setting in (
+        {"learner.batch_size": 32},
+        {"learner.steps_per_update": 8},
+        {"network.hidden": [64]},
+        {"replay.n_step": 1},
+    ):
+        job = prepare("snake", settings={"device": "cpu", **setting}, profile="auto")
+        assert (job.config.actor.lanes, job.notes) == (64, ())
+        named = prepare("snake", settings={"device": "cpu", **setting}, profile=str(profile_path(profile.work)))
+        assert named.config.actor.lanes == 64
+        assert "another environment, network, batch" in named.notes[0]
+
+
+def test_a_profile_whose_lanes_do_not_fit_into_the_replay_is_ignored(cache):
+    profile = make_profile({"actor.lanes": 512})
+    profile.save(profile_path(profile.work))
+    job = prepare("snake", settings={"device": "cpu", "replay.capacity": 2000}, profile="auto")
+    assert job.config.actor.lanes == 64
+    assert job.notes == ("the profile of fastdqn tune is ignored: replay.capacity is too small for its 512 lanes",)
+
+
+def test_an_environment_or_network_of_the_users_own_has_no_profile(cache, monkeypatch):
+    monkeypatch.setattr("fastdqn.prepare.find_profile", lambda *arguments: pytest.fail("looked for one"))
+    from fastdqn.env.snake import SnakeEnv
+
+    assert prepare(lambda render_mode=None: SnakeEnv(), settings={"device": "cpu"}, profile="auto").notes == ()
+
+
+def test_a_broken_file_in_the_cache_is_no_profile_and_a_named_one_is_refused(cache):
+    work = make_profile().work
+    path = profile_path(work)
+    path.parent.mkdir(parents=True)
+    for text in ("{", "[]", '{"other": 1}'):
+        path.write_text(text)
+        assert find_profile("auto", work) is None
+        with pytest.raises(UserError, match="is no profile of fastdqn tune"):
+            find_profile(str(path), work)
+    with pytest.raises(UserError, match="cannot be read"):
+        find_profile(str(path.parent / "missing.json"), work)
+
+
+def test_why_not_is_empty_for_the_machine_and_work_it_was_measured_with():
+    profile = make_profile()
+    assert why_not(profile, profile.work, {}) == ""
+    assert why_not(profile, profile.work, {"switches.on": ["compile"]}) == "switches.on is set by hand"
+
+
+# ---------------------------------------------------------------- all of it
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(tuning, "WARM_UP_SECONDS", 0.02)
+    monkeypatch.setattr("fastdqn.run.probe.FILLED_ROWS", 200)
+    monkeypatch.setattr("fastdqn.tune.race.LONG_ENOUGH_SECONDS", 0.05)
+    monkeypatch.setattr("fastdqn.tune.race.TURN_SECONDS", 0.02)
+
+
+def test_tune_and_then_train(cache, quick, runs, capsys, monkeypatch):
+    """Lanes that are made to look slow are left, and train uses what was found."""
+    rate = tuning.WarmRun.rate
+
+    def rate_of_32(self, seconds):
+        rate(self, seconds)
+        return 100.0 + (self.lanes == 32) * 50
+
+    monkeypatch.setattr(tuning.WarmRun, "rate", rate_of_32)
+    fixed = ["--set", "switches.off=[compile]", "--set", "learner.threads=1"]
+    assert main(["tune", "snake", "--device", "cpu", *fixed, "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert "150 steps/s at 4 samples per step, untuned 100: 1.50x" in said
+    assert "actor.lanes=32" in said
+    (path,) = (cache / "profiles").iterdir()
+    assert json.loads(path.read_text())["trials"], "what was tried is kept"
+    settings = {"evaluator.at_end": False, "switches.off": ["compile"], "learner.threads": 1}
+    run = fastdqn.train("snake", steps=500, settings=settings, quiet=True)
+    assert run.folder.config().actor.lanes == 32
+    untuned = fastdqn.train("snake", steps=500, settings=settings, profile="none", quiet=True)
+    assert untuned.folder.config().actor.lanes == 64
+
+
+def test_where_nothing_is_faster_the_profile_says_so(cache, quick, monkeypatch):
+    monkeypatch.setattr(tuning.WarmRun, "rate", lambda self, seconds: 100.0)
+    found, path = tune("CartPole-v1", None, {"device": "cpu", "learner.threads": 1}, (), 0.001, None, TuneView())
+    assert found.gain == 1.0
+    assert "nothing that was tried is clearly faster" in found.lines()[0]
+    assert load_profile(path) == found
+
+
+def test_every_run_that_was_started_is_closed(cache, quick, monkeypatch):
+    open_runs = set()
+    make, close = tuning.WarmRun.__init__, tuning.WarmRun.close
+
+    def made(self, job):
+        make(self, job)
+        open_runs.add(id(self))
+
+    def closed(self):
+        close(self)
+        open_runs.remove(id(self))
+
+    monkeypatch.setattr(tuning.WarmRun, "__init__", made)
+    monkeypatch.setattr(tuning.WarmRun, "close", closed)
+    tuner = Tuner(
+        "CartPole-v1", None, {"device": "cpu", "switches.off": ["compile"], "learner.threads": 1}, (), 1, TuneView()
+    )
+    tuner.run()
+    assert open_runs == set()
+
+
+def test_a_point_for_which_there_is_no_memory_is_no_fault(cache, quick, monkeypatch):
+    """On a GPU a point may not fit; the others go on."""
+    import torch
+
+    make = tuning.WarmRun.__init__
+
+    def made(self, job):
+        if job.config.actor.lanes > 8:
+            raise torch.OutOfMemoryError("out of memory")
+        make(self, job)
+
+    monkeypatch.setattr(tuning.WarmRun, "__init__", made)
+    tuner = Tuner(
+        "CartPole-v1", None, {"device": "cpu", "switches.off": ["compile"], "learner.threads": 1}, (), 1, TuneView()
+    )
+    assert tuner.run().settings["actor.lanes"] <= 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tune", "nothing"], "nothing"),
+        (["tune", "snake", "--minutes", "0"], "--minutes must be a number above 0"),
+        (["tune", "snake", "--set", "learner.batch=3"], "Unknown setting"),
+        (["tune", "snake", "--out", "."], "is a folder"),
+        (["train", "snake", "--profile", "missing.json"], "cannot be read"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence(arguments, words, runs, capsys):
+    assert main([*arguments]) == 2
+    assert words in capsys.readouterr().err

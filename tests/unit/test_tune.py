@@ -333,6 +333,11 @@ def test_why_not_is_empty_for_the_machine_and_work_it_was_measured_with():
     assert why_not(profile, profile.work, {"switches.on": ["compile"]}) == "switches.on is set by hand"
 
 
+def test_a_profile_from_a_busy_machine_says_that_it_is_worth_little():
+    assert not any("careful" in line for line in make_profile(others_cpu_percent=5.0).lines())
+    assert "other programs used 80 % of a core" in make_profile(others_cpu_percent=80.0).lines()[-1]
+
+
 # ---------------------------------------------------------------- all of it
 
 

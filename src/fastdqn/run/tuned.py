@@ -19,6 +19,7 @@ from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError
 from fastdqn.run.machine import cpu_name
 from fastdqn.run.measured import cache_folder
+from fastdqn.run.usage import DISTURBING_PERCENT
 
 AUTO, NONE = "auto", "none"
 TUNED = ("device", "actor.lanes", "actor.groups", "env.threads", "learner.threads", "switches.on", "switches.off")
@@ -36,6 +37,7 @@ class Tuned:
     untuned_steps_per_second: float
     samples_per_step: float
     date: str
+    others_cpu_percent: float = 0.0  # of one core, used by other programs while it was measured
     trials: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -47,11 +49,14 @@ class Tuned:
         chosen = ", ".join(f"{key}={value}" for key, value in self.settings.items() if value not in ([], None))
         found = f"{self.steps_per_second:,.0f} steps/s at {self.samples_per_step:.3g} samples per step"
         if self.gain == 1.0:
-            return [f"speed     {found}: nothing that was tried is clearly faster than the defaults", f"settings  {chosen}"]
-        return [
-            f"speed     {found}, untuned {self.untuned_steps_per_second:,.0f}: {self.gain:.2f}x, measured in turns",
-            f"settings  {chosen}",
-        ]
+            found += ": nothing that was tried is clearly faster than the defaults"
+        else:
+            found += f", untuned {self.untuned_steps_per_second:,.0f}: {self.gain:.2f}x, measured in turns"
+        lines = [f"speed     {found}", f"settings  {chosen}"]
+        if self.others_cpu_percent > DISTURBING_PERCENT:
+            busy = f"{self.others_cpu_percent:.0f} % of a core"
+            lines.append(f"careful   other programs used {busy} meanwhile: better tune again when the machine is quiet")
+        return lines
 
     def save(self, path: Path) -> None:
         try:

@@ -16,6 +16,7 @@ from fastdqn.errors import UserError
 from fastdqn.prepare import Job, prepare, with_threads
 from fastdqn.run.probe import Probe
 from fastdqn.run.tuned import Tuned, profile_path, this_machine, work_of
+from fastdqn.run.usage import Usage
 from fastdqn.tune.race import Runs, race
 from fastdqn.tune.search import Found, clear_winner, key_of, search
 from fastdqn.tune.space import Point, coordinates
@@ -35,9 +36,11 @@ class Tuner:
         self._prepare = partial(prepare, env, preset, imports=tuple(imports))
         self.job = self._prepare(settings=self.fixed)
         self._minutes, self._ends = minutes, 0.0
+        self._usage = Usage("cpu")
         self._warm: dict[str, WarmRun] = {}  # point -> its run; after a race only the winner's
 
     def run(self) -> Tuned:
+        self._usage.start()
         try:
             return self._run()
         finally:
@@ -144,6 +147,7 @@ class Tuner:
             untuned_steps_per_second=rates[0],
             samples_per_step=config.samples_per_step,
             date=time.strftime("%Y-%m-%d"),
+            others_cpu_percent=self._usage.read()["others_cpu_percent"] or 0.0,
             trials=trials,
         )
 

@@ -31,8 +31,8 @@ Json = dict[str, Any]
 
 def write_fake_records(folder: Path) -> list[Path]:
     """One record of every kind, a ladder on a GPU beside them, each in its own folder. Returns the folders."""
-    makers = (fake_ladder, fake_gpu_ladder, fake_peers, fake_sweep, fake_profile, fake_envs, fake_throughput, fake_runs)
-    return [write_record(folder, make()) for make in makers]
+    makers = [fake_ladder, fake_gpu_ladder, fake_peers, fake_sweep, fake_growth, fake_profile, fake_envs, fake_throughput]
+    return [write_record(folder, make()) for make in [*makers, fake_runs]]
 
 
 def write_record(folder: Path, record: Json) -> Path:
@@ -224,6 +224,23 @@ def fake_sweep() -> Json:
     record = fake_record("sweep", "sweep-batch", "A sweep on Snake 10x10", command, rows)
     speeds = {row["value"]: row["steps_per_second"] for row in rows}
     return record | {"metrics": fake_curves(speeds, slow="batch_size=256")}
+
+
+def fake_growth() -> Json:
+    rows = [speed_row(5400.0, None, "not measured", "not measured", name="as it is", setting="", settings={})]
+    for setting, value, speed, verdict in (
+        ("actor.lanes", 16, 4300.0, "slower"),
+        ("actor.lanes", 256, 5900.0, "faster"),
+        ("learner.batch_size", 32, 8100.0, "faster"),
+        ("learner.batch_size", 512, 1700.0, "slower"),
+        ("replay.capacity", 10_000, 5410.0, "no clear difference"),
+        ("replay.capacity", 2_000_000, 5390.0, "no clear difference"),
+    ):
+        more = {"name": f"{setting}={value:,}", "setting": setting, "settings": {setting: value}}
+        rows.append(speed_row(speed, speed / 5400, verdict, "not measured", **more))
+    title, command = "What more work costs on Snake 10x10", "fastdqn bench growth snake"
+    base = {"lanes": 64, "batch_size": 128, "capacity": 200_000, "steps_per_update": 32.0}
+    return fake_record("growth", "growth-snake", title, command, rows, base=base, bytes_per_row=313.2)
 
 
 def fake_profile() -> Json:

@@ -263,7 +263,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure this machine: ladder, sweep, profile, envs, peers, throughput, keep. `fastdqn bench --help` explains them."""
+    """Measure this machine: ladder, sweep, growth, profile, envs, peers, throughput, keep. More: `fastdqn bench --help`."""
 
     what: Annotated[BenchCommand, arg(name="")]
 

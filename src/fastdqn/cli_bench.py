@@ -149,6 +149,17 @@ class Sweep(_Judged):
 
 
 @dataclass(frozen=True)
+class Growth(_Measurement):
+    """What more work costs: speed and memory against lanes, batch, samples per step and capacity, a dozen points."""
+
+    def execute(self) -> int:
+        from fastdqn.bench.growth import run_growth
+
+        measuring, work = self.measuring(), self.work()
+        return self.measure("growth", work, measuring, lambda keeper: run_growth(work, measuring, keeper))
+
+
+@dataclass(frozen=True)
 class Profile(_Measurement):
     """Where a step's time goes: the run with one part left out at a time, and a sentence of advice."""
 
@@ -269,6 +280,7 @@ def _command(kind: type, name: str) -> Any:
 BenchCommand: Any = (
     _command(Ladder, "ladder")
     | _command(Sweep, "sweep")
+    | _command(Growth, "growth")
     | _command(Profile, "profile")
     | _command(EnvsAlone, "envs")
     | _command(Peers, "peers")

@@ -366,3 +366,25 @@ def test_a_fault_of_one_ends_the_others(children, tmp_path, left_over):
     assert len(left_over) == 2
     assert_all_end(left_over)
     assert 0 not in answered
+
+
+def test_an_interrupt_while_a_child_is_started_leaves_no_child(monkeypatch):
+    """Between the start of a process and its place in the list nobody would end it."""
+    ended = []
+
+    class Starting:
+        def __init__(self, task, module):
+            signal.raise_signal(signal.SIGINT)
+
+        def end(self):
+            ended.append(self)
+
+    monkeypatch.setattr(children_module, "Child", Starting)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Children().ask({})
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(ended) == 1

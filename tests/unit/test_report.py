@@ -19,6 +19,7 @@ from tests.fake_records import (
     SERVER,
     fake_envs,
     fake_gpu_ladder,
+    fake_growth,
     fake_ladder,
     fake_peers,
     fake_profile,
@@ -30,7 +31,17 @@ from tests.fake_records import (
     write_record,
 )
 
-MAKERS = [fake_ladder, fake_gpu_ladder, fake_peers, fake_sweep, fake_profile, fake_envs, fake_throughput, fake_runs]
+MAKERS = [
+    fake_ladder,
+    fake_gpu_ladder,
+    fake_peers,
+    fake_sweep,
+    fake_growth,
+    fake_profile,
+    fake_envs,
+    fake_throughput,
+    fake_runs,
+]
 
 
 def page_of(folder, *records):
@@ -155,6 +166,15 @@ def test_every_chart_says_in_words_what_it_shows(whole):
     )
     assert len(pictures) >= 30
     assert all(pictures)
+
+
+def test_what_grows_has_a_chart_each_with_the_run_as_it_is_among_its_points(tmp_path):
+    html = page_of(tmp_path, fake_growth())
+    text = " ".join(Page(html).words)
+    for heading in ("Speed by lanes", "Speed by batch size", "Speed by capacity"):
+        assert heading in text
+    assert "One more stored step takes 313 bytes" in text
+    assert "32: 8,100, faster; 128: 5,400, baseline; 512: 1,700, slower" in html
 
 
 def test_kinds_that_are_missing_do_not_appear(tmp_path):

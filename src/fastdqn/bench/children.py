@@ -167,13 +167,13 @@ class Children:
 
     @contextlib.contextmanager
     def _child(self, task: Task, module: str) -> Iterator[Child]:
-        child = Child(task, module)
-        self._running.add(child)
-        try:
+        with contextlib.ExitStack() as ending:
+            with interrupt_held_back():  # or a child that was started a moment ago is known to nobody
+                child = Child(task, module)
+                self._running.add(child)
+                ending.callback(self._running.discard, child)
+                ending.callback(child.end)
             yield child
-        finally:
-            child.end()
-            self._running.discard(child)
 
     def ask_all(
         self,
@@ -207,6 +207,22 @@ class Children:
         self._closed.set()
         for child in list(self._running):
             child.kill()
+
+
+@contextlib.contextmanager
+def interrupt_held_back() -> Iterator[None]:
+    """A Ctrl-C that comes meanwhile is raised at the end. Only the main thread hears of one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if heard:
+        raise KeyboardInterrupt
 
 
 class Memory:

@@ -12,6 +12,7 @@ from fastdqn.run.machine import describe_machine
 TITLES = {
     "ladder": "The ladder on {env}",
     "sweep": "A sweep on {env}",
+    "growth": "What more work costs on {env}",
     "profile": "Where the time goes on {env}",
     "envs": "{env} alone",
     "peers": "{env} beside other programs",

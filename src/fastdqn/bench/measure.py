@@ -21,12 +21,14 @@ from fastdqn.runner.ports import Parts
 Change = Callable[[Parts], None]  # something done to the parts before they are timed: a part left out, a fault planted
 
 
-def measure(job: Job, seconds: float, change: Change | None = None, turns: Turns | None = None) -> Speed:
+def measure(
+    job: Job, seconds: float, change: Change | None = None, turns: Turns | None = None, whole_replay: bool = False
+) -> Speed:
     """Warms up, then plays and learns for `seconds` by the clock, in turns with others where there are some."""
     job = with_threads(job)
     torch.set_num_threads(job.threads)
     clock = Clock(job.device, job.threads, job.config.learner.batch_size, turns)
-    probe = Probe(job.config, job.kind, job.device, job.own_network)
+    probe = Probe(job.config, job.kind, job.device, job.own_network, whole_replay)
     try:
         if change is not None:
             change(probe.parts)
@@ -37,7 +39,7 @@ def measure(job: Job, seconds: float, change: Change | None = None, turns: Turns
         log_due.passed(actor.steps)
         details = {
             "lanes": probe.parts.env.num_lanes,
-            "rows_filled": probe.parts.ratio.warmup_steps,
+            "rows_filled": len(probe.parts.replay) if whole_replay else probe.parts.ratio.warmup_steps,
             "capacity": probe.parts.config.replay.capacity,
             "notes": probe.parts.notes,
         }

@@ -75,7 +75,7 @@ def run_sweep(work: Work, points: list[dict[str, Any]], measuring: Measuring, ke
     named = named_points(points)
     reference = next(iter(named))
     variants = [
-        Variant(name, work.task(point, task="speed", seconds=measuring.seconds))
+        Variant(name, work.task(point, task="speed", seconds=measuring.seconds, whole_replay="replay.capacity" in points[0]))
         for name, point in named.items()
         if measuring.timed
     ]

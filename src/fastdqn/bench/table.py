@@ -53,6 +53,8 @@ def closing_lines(record: dict[str, Any]) -> list[str]:
             f"ceiling: {ceiling['steps_per_second']:,.0f} steps/s, the best rung is at {ceiling['share']:.0%} of it"
         )
         lines.append(f"         ({ceiling['words']})")
+    if record.get("bytes_per_row"):
+        lines.append(f"one more stored step takes {record['bytes_per_row']:,.0f} bytes")
     if record.get("advice"):
         lines.append(record["advice"])
     noise = max((row.get("others_cpu_percent") or 0.0 for row in record["rows"]), default=0.0)
@@ -115,6 +117,10 @@ def _sweep(record: dict[str, Any]) -> list[Column]:
     return _measured(record, ("value", _words("value")))
 
 
+def _growth(record: dict[str, Any]) -> list[Column]:
+    return _measured(record, ("point", _words("name")))
+
+
 def _profile(record: dict[str, Any]) -> list[Column]:
     share: Column = ("share of the time", lambda row: "-" if row["share"] is None else f"{row['share']:.0%}")
     return [("left out", _words("words")), ("steps/s", _number("steps_per_second")), ("change", _change), share]
@@ -168,10 +174,11 @@ def _runs(record: dict[str, Any]) -> list[Column]:
     ]
 
 
-TEXT_COLUMNS = {"run", "rung", "value", "left out", "environment", "program", "speed", "learning", "precision"}
+TEXT_COLUMNS = {"run", "rung", "value", "point", "left out", "environment", "program", "speed", "learning", "precision"}
 COLUMNS_OF: dict[str, Callable[[dict[str, Any]], list[Column]]] = {
     "ladder": _ladder,
     "sweep": _sweep,
+    "growth": _growth,
     "profile": _profile,
     "envs": _envs,
     "peers": _peers,

@@ -18,7 +18,8 @@ def job_of(task: dict[str, Any]) -> Job:
 
 
 def speed(task: dict[str, Any]) -> dict[str, Any]:
-    return measure(job_of(task), task["seconds"], COUNTERFACTUALS.get(task.get("without", "")), turns_of(task)).as_json()
+    without, whole = COUNTERFACTUALS.get(task.get("without", "")), task.get("whole_replay", False)
+    return measure(job_of(task), task["seconds"], without, turns_of(task), whole).as_json()
 
 
 def learn(task: dict[str, Any]) -> dict[str, Any]:

@@ -114,6 +114,7 @@ COLUMNS: dict[str, Columns] = {
         *_MEASURED[2:],
     ],
     "sweep": [("value", _text("value")), *_MEASURED],
+    "growth": [("point", _text("name")), *_MEASURED[:3], ("memory, MB", _number("rss_mb"))],
     "profile": [
         ("left out", _text("words")),
         ("steps/s", _number("steps_per_second")),

@@ -24,6 +24,7 @@ KINDS = {
     "ladder": "ladder",
     "peers": "peers",
     "sweep": "sweep",
+    "growth": "growth",
     "profile": "profile",
     "envs": "environment alone",
     "throughput": "throughput",

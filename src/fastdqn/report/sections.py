@@ -69,6 +69,7 @@ def blocks_of(record: Record, anchor: str) -> list[Block]:
     makers: dict[str, Callable[[Record, str], list[Block]]] = {
         "ladder": _ladder,
         "sweep": _sweep,
+        "growth": _growth,
         "profile": _profile,
         "envs": _envs,
         "peers": _peers,
@@ -201,6 +202,31 @@ def _sweep(record: Record, anchor: str) -> list[Block]:
     title = "Every value with its price and both verdicts"
     blocks.append(measurement_table(f"{anchor}-table", title, rows, setting, "values", sweep_label))
     return blocks + _curves(record, anchor)
+
+
+def _growth(record: Record, anchor: str) -> list[Block]:
+    """A chart per setting that grew, each with the run as it is among its points."""
+    base, blocks = next((row for row in record.rows if not row.get("setting")), None), list[Block]()
+
+    def verdict_of(row: dict[str, Any]) -> Verdict:
+        return speed_verdict(row, baseline=not row.get("setting"))
+
+    for setting in dict.fromkeys(str(row["setting"]) for row in record.rows if row.get("setting")):
+        rows = [_with_value(base, setting, record)] if base else []
+        rows += [row for row in record.rows if row.get("setting") == setting]
+        rows.sort(key=lambda row: float(row["settings"][setting]))
+        name = setting.rsplit(".", 1)[-1].replace("_", " ")
+        draw = partial(sweep_chart, rows, name, "steps_per_second", "steps per second", verdict_of)
+        caption = f"All else as it is. {WAVERING}"
+        blocks.append(_figure(anchor, name.replace(" ", "-"), f"Speed by {name}", caption, draw, half=True))
+    if cost := number(record.data.get("bytes_per_row")):
+        blocks.append(Callout(f"One more stored step takes {cost:,.0f} bytes of memory."))
+    title = "Every point with its price; the changes are against the run as it is"
+    return [*blocks, measurement_table(f"{anchor}-table", title, record.rows, "point", "points", row_name)]
+
+
+def _with_value(base: dict[str, Any], setting: str, record: Record) -> dict[str, Any]:
+    return base | {"settings": {setting: record.table("base").get(setting.rsplit(".", 1)[-1])}}
 
 
 def _profile(record: Record, anchor: str) -> list[Block]:

@@ -4,6 +4,7 @@ Nothing is assumed: all cores are often slower than one, and a GPU slower than t
 found is remembered, so that the same run on the same machine chooses the same again.
 """
 
+import copy
 import os
 import platform
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fastdqn.build import build, build_network, stack_of
+from fastdqn.build import build, build_network, rows_per_lane, stack_of
 from fastdqn.config import Config
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.kind import EnvKind
@@ -25,10 +26,12 @@ from fastdqn.run.tuned import work_of
 from fastdqn.run.usage import Usage
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
+from fastdqn.transition import Block
 
 CAPACITY = 20_000  # rows of a probe's replay: large enough to draw from, small enough to fill at once
 FILLED_ROWS, FILLED_PICTURES = 10_000, 2_000  # rows played before the first update; large pictures take longer
 LONGEST_FILL_SECONDS = 6.0  # a slow environment has filled less by then
+KEPT_ROUNDS = 16  # of play, that a whole replay is filled with
 LARGE_PICTURE = 36 * 36
 TRIAL_SECONDS = 0.4  # each way is tried twice for so long
 WORTH_MEASURING = 10_000_000  # floating-point operations of an update, below which a second thread never pays
@@ -38,8 +41,17 @@ CLEAR_GAIN = 1.05  # more threads must be so much faster to be taken: they also 
 class Probe:
     """The parts of a run with a small replay. `rate` plays and learns for some seconds; nothing is written."""
 
-    def __init__(self, config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> None:
-        self.parts = build(probe_config(config, kind), kind, device, own_network)
+    def __init__(
+        self,
+        config: Config,
+        kind: EnvKind,
+        device: str,
+        own_network: MakeBody | None = None,
+        whole_replay: bool = False,
+    ) -> None:
+        """With `whole_replay` the replay is as large as the run's, and `warm_up` fills it to its last row."""
+        self.parts = build(probe_config(config, kind, whole_replay), kind, device, own_network)
+        self._whole_replay = whole_replay
         self.rows: list[dict[str, Any]] = []
         self._nowhere = JsonlSink(Path(os.devnull))  # a line is written as in a run, and kept nowhere
         self.runner = InlineRunner(self.parts, Stop(), self._on_row, lambda score: None)
@@ -52,8 +64,30 @@ class Probe:
         while ratio.steps < ratio.warmup_steps and (ratio.steps < fewest or time.monotonic() - began < fill_seconds):
             self.runner.round()
         ratio.warmup_steps = min(ratio.warmup_steps, ratio.steps)  # what was filled will do
+        if self._whole_replay:
+            self._fill()
         self.parts.actor.epsilon_at = lambda step: self.parts.config.actor.epsilon_end
         self.rate(seconds)
+
+    def _fill(self) -> None:
+        """Stores the last frames that were played over and over: nothing has to be played for it. Games are cut where they
+        are repeated; the speed of drawing does not notice. Boards on a device store by themselves and are played."""
+        replay, blocks, groups = self.parts.replay, list[Block](), len(self.parts.env.groups)
+        store = replay.append
+
+        def keep(block: Block) -> None:
+            blocks.append(copy.deepcopy(block))  # its observations are valid until the next send only
+            store(block)
+
+        replay.append = keep  # type: ignore[method-assign]
+        for _ in range(KEPT_ROUNDS):
+            self.runner.round()
+        replay.append = store  # type: ignore[method-assign]
+        for number in range(rows_per_lane(self.parts.config, self.parts.stack)):
+            if not blocks:
+                self.runner.round()
+            for group in range(groups if blocks else 0):
+                store(blocks[(number * groups + group) % len(blocks)])
 
     def rate(self, seconds: float) -> float:
         """Steps per second over the next `seconds`, whatever was done between the last call and this one; `rows[-1]`
@@ -81,11 +115,11 @@ class Probe:
         self.runner.close()
 
 
-def probe_config(config: Config, kind: EnvKind) -> Config:
+def probe_config(config: Config, kind: EnvKind, whole_replay: bool = False) -> Config:
     """The same work with a small replay, filled with random play and then explored as at the end of a run."""
     lanes, stack = config.actor.lanes, stack_of(config, kind)
     smallest = 8 * lanes * (stack + config.replay.n_step)
-    capacity = min(config.replay.capacity, max(CAPACITY, smallest))
+    capacity = config.replay.capacity if whole_replay else min(config.replay.capacity, max(CAPACITY, smallest))
     large = len(kind.spec.obs_shape) == 3 and kind.spec.obs_shape[-1] * kind.spec.obs_shape[-2] >= LARGE_PICTURE
     filled = min(capacity, max(FILLED_PICTURES if large else FILLED_ROWS, smallest // 4))
     return config.model_copy(

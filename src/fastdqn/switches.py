@@ -75,7 +75,7 @@ LADDER = (
         "lane_vector_env",
         "env/snake_lanes.py",
         Promise.SAME_NUMBERS,
-        "all lanes stepped in one compiled call; off: one Gymnasium environment after another in Python",
+        "all lanes of Snake or CartPole stepped in one call; off: one Gymnasium environment after another in Python",
     ),
     Switch(
         "native_atari",

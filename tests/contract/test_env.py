@@ -50,6 +50,7 @@ def on_device(kind: EnvKind, lanes, groups):
 ENVS = {
     "counting": (lambda: find_env(CountingEnv, {}), serial),
     "cartpole": (lambda: find_env("CartPole-v1", {}), serial),
+    "cartpole lanes": (lambda: find_env("CartPole-v1", {}), fast),
     "catch": (lambda: find_env("catch", {}), serial),
     "snake one by one": (lambda: find_env("snake", {"max_steps": 30}), serial),
     "snake lanes": (lambda: find_env("snake", {"max_steps": 30}), fast),

@@ -100,7 +100,7 @@ def test_every_other_switch_of_this_environment_is_an_extra(env):
     ("env", "own"),
     [
         ("snake", {"lane_vector_env", "device_snake"}),
-        ("CartPole-v1", {"lean_mlp"}),
+        ("CartPole-v1", {"lane_vector_env", "lean_mlp"}),
         pytest.param("pong", {"native_atari"}, marks=needs_atari),
     ],
 )

@@ -112,8 +112,8 @@ def test_of_two_defaults_that_clash_one_stays(ladder):
     ("env", "applies", "foreign"),
     [
         ("snake", "lane_vector_env", "native_atari"),
-        ("CartPole-v1", None, "lane_vector_env"),
-        ("catch", None, "native_atari"),
+        ("CartPole-v1", "lane_vector_env", "native_atari"),
+        ("catch", None, "lane_vector_env"),
     ],
 )
 def test_a_switch_of_other_environments(env, applies, foreign):

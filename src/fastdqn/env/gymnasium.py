@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import error, spaces
 
+from fastdqn.env.cartpole_lanes import CartPoleLanes, is_plain_cartpole
 from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError, nearest
 from fastdqn.transition import EnvSpec
@@ -56,7 +58,10 @@ def gymnasium_kind(env_id: str, settings: dict[str, Any], known_names: list[str]
         except ImportError as fault:
             raise UserError(f"{env_id} cannot be imported: {fault}") from None
 
-    return make_kind(env_id, make_single, settings)
+    kind = make_kind(env_id, make_single, settings)
+    if is_plain_cartpole(env_id, settings):
+        return replace(kind, make_lanes=partial(CartPoleLanes, kind.spec))
+    return kind
 
 
 def maker_kind(maker: Callable[[], AnyEnv]) -> EnvKind:

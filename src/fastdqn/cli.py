@@ -1,6 +1,7 @@
 """The command line: parse and call, nothing else. torch is imported by the commands that need it, so --help is quick."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -146,10 +147,21 @@ class Tune:
         view = make_tune_view(self.quiet, f"fastdqn tune {self.env}", minutes)
         tuned, path = tune(self.env, self.preset, settings, self.import_, minutes, self.out, view)
         print("\n".join(tuned.lines()))
+        tuned.save(path)
         print(f"profile   {path}")
-        use = f"fastdqn train {self.env}" + (f" --profile {path}" if self.out else "")
-        print(f"next      {use}" + ("" if self.out else "   (uses it from now on; --profile none: without)"))
+        note = "" if self.out else "   (uses it from now on; --profile none: without)"
+        print(f"next      {self._train_command()}{note}")
         return 0
+
+    def _train_command(self) -> str:
+        """The run that the profile holds for: the same preset, settings and device."""
+        words = ["fastdqn", "train", self.env]
+        for option, values in (
+            ("--preset", [self.preset]), ("--device", [self.device]), ("--set", self.set), ("--import", self.import_),
+            ("--profile", [self.out]),
+        ):  # fmt: skip
+            words += [word for value in values if value is not None for word in (option, value)]
+        return shlex.join(words)
 
 
 @dataclass(frozen=True)

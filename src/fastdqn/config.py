@@ -254,7 +254,16 @@ def _preset_folder() -> Any:
 def _checked_mapping(tree: Any, where: str) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise UserError(f"{where} does not hold settings (a mapping of names to values).")
-    return tree
+    return _with_words_as_keys(tree)
+
+
+def _with_words_as_keys(tree: dict[Any, Any]) -> dict[str, Any]:
+    """YAML reads the keys of `switches: {on: [...], off: [...]}` as true and false."""
+    words = {True: "on", False: "off"}
+    return {
+        words[key] if isinstance(key, bool) else key: _with_words_as_keys(value) if isinstance(value, dict) else value
+        for key, value in tree.items()
+    }
 
 
 def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:

@@ -29,10 +29,12 @@ from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
 from fastdqn.errors import UserError
 from fastdqn.learner.network import MakeBody
-from fastdqn.run.preflight import Need, check_device
+from fastdqn.run.preflight import Need, check_device, check_memory, device_memory
 from fastdqn.run.probe import measured_device, measured_threads
-from fastdqn.run.tuned import NONE, Tuned, find_profile, why_not, work_of
+from fastdqn.run.tuned import AUTO, NONE, Tuned, find_profile, untuned_of, why_not, work_of
 from fastdqn.transition import EnvSpec
+
+IGNORED = "the profile of fastdqn tune is ignored"
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,20 @@ def prepare(
     from trained weights, does not explore from scratch, unless it is told to. `profile` is what `fastdqn tune` found:
     a file, or `auto` for the one of this machine."""
     settings, imports = dict(settings or {}), tuple(imports)
-    config, kind, notes = _resolve(env, preset, settings, imports, from_run)
-    tuned, line = (None, "") if profile == NONE else _tuned_for(config, kind, settings, profile, network)
+    resolved = _resolve(env, preset, settings, imports, from_run)
+    tuned, line = (None, "") if profile == NONE else _tuned_for(*resolved[:2], settings, profile, network)
     if tuned is not None:
-        config, kind, notes = _resolve(env, preset, tuned.settings | settings, imports, from_run)
-    notes += (line,) * bool(line)
+        try:
+            job = _job(*_resolve(env, preset, settings | tuned.settings, imports, from_run), network)
+            check_memory_of(job)
+            return replace(job, notes=(*job.notes, line))
+        except UserError as fault:  # a switch that is no more, or a replay that does not fit where the profile puts it
+            line = f"{IGNORED}: {fault}"
+    job = _job(*resolved, network)
+    return replace(job, notes=(*job.notes, *[line] * bool(line)))
+
+
+def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBody | None) -> Job:
     device = config.device
     if device == "auto":
         device = measured_device(config, kind, network)
@@ -76,6 +87,13 @@ def prepare(
     needs = memory_needs(config, kind.spec, stack_of(config, kind), switches, parameters)
     threads = config.learner.threads or (0 if measures_threads(switches) else usable_cores())
     return Job(config, kind, device, switches, threads, parameters, needs, network, notes)
+
+
+def check_memory_of(job: Job) -> None:
+    """Refused when it does not fit into what is free, on the host and on the device."""
+    check_memory(job.needs)
+    if (free := device_memory(job.device)) is not None:
+        check_memory([need for need in job.needs if need.on_device], free, where=f"memory on {job.device}")
 
 
 def _resolve(
@@ -108,32 +126,14 @@ def _tuned_for(
 ) -> tuple[Tuned | None, str]:
     """The profile that holds for this run, and a line that says so; or None, and why not if there was one."""
     if kind.own or network is not None:  # a function cannot be told from another
-        return None, ""
-    work = work_of(config, kind, stack_of(config, kind))
+        return None, "" if profile == AUTO else f"{IGNORED}: an environment or network of your own has none"
+    work, untuned = work_of(config, kind, stack_of(config, kind)), untuned_of(config, kind)
     tuned = find_profile(profile, work)
     if tuned is None:
         return None, ""
-    reason = why_not(tuned, work, settings) or _too_small(config, kind, tuned)
-    if reason:
-        return None, f"the profile of fastdqn tune is ignored: {reason}"
-    chosen = ", ".join(f"{key}={_text(value)}" for key, value in tuned.settings.items() if value not in ([], None))
-    return tuned, f"tuned for this machine on {tuned.date} ({chosen}); --profile none ignores it"
-
-
-def _too_small(config: Config, kind: EnvKind, tuned: Tuned) -> str:
-    """Whether the tuned lanes leave no room in a replay that the user made small."""
-    lanes = tuned.settings.get("actor.lanes", config.actor.lanes)
-    try:
-        rows_per_lane(
-            config.model_copy(update={"actor": config.actor.model_copy(update={"lanes": lanes})}), stack_of(config, kind)
-        )
-    except UserError:
-        return f"replay.capacity is too small for its {lanes} lanes"
-    return ""
-
-
-def _text(value: Any) -> str:
-    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
+    if reason := why_not(tuned, work, untuned, settings):
+        return None, f"{IGNORED}: {reason}"
+    return tuned, f"tuned for this machine on {tuned.date} ({tuned.words()}); --profile none ignores it"
 
 
 def with_threads(job: Job) -> Job:

@@ -16,12 +16,12 @@ from fastdqn.env.registry import EnvName
 from fastdqn.evaluator import Score
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink, Sink
-from fastdqn.prepare import Job, prepare, with_threads
+from fastdqn.prepare import Job, check_memory_of, prepare, with_threads
 from fastdqn.run import folder as folders
 from fastdqn.run.curve import draw_curve
 from fastdqn.run.folder import RunFolder
 from fastdqn.run.model import load_model, save_model
-from fastdqn.run.preflight import check_memory, device_memory, human_bytes
+from fastdqn.run.preflight import human_bytes
 from fastdqn.run.sinks import make_sinks
 from fastdqn.run.view import Snapshot, View, make_view
 from fastdqn.runner.ceiling import env_alone
@@ -124,9 +124,7 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
     folders.check_new(path)
     source = folders.find(from_run) if from_run else None
     sinks_wanted = make_sinks(job.config.log.sinks)
-    check_memory(job.needs)
-    if (free := device_memory(job.device)) is not None:
-        check_memory([need for need in job.needs if need.on_device], free, where=f"memory on {job.device}")
+    check_memory_of(job)
     job = with_threads(job)
     torch.set_num_threads(job.threads)
     parts = build(job.config, job.kind, job.device, job.own_network)

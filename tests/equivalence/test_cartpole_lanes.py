@@ -66,3 +66,29 @@ def test_a_state_of_other_lanes_is_refused():
 
     with pytest.raises(UserError, match="3 lanes, these are 4"):
         kind.make_lanes(4, 1).load_state(kind.make_lanes(3, 1).state())
+
+
+def test_a_state_goes_on_in_other_groups():
+    kind = find_env("CartPole-v1", {})
+    one, other = kind.make_lanes(6, 2), kind.make_lanes(6, 3)
+    one.reset([1, 2, 3, 4, 5, 6])
+    play = random_player(1)
+    for _ in range(60):
+        for group in range(2):
+            one.send(group, play(one.recv(group).obs))
+    other.load_state(one.state())
+    for t in range(60):
+        actions = np.arange(6) * t % 2
+        seen = []
+        for env in (one, other):
+            for group, lanes in enumerate(env.groups):
+                env.send(group, actions[lanes])
+            seen.append(np.concatenate([env.recv(group).obs for group in range(len(env.groups))]))
+        np.testing.assert_array_equal(*seen)
+
+
+def test_actions_that_are_none_are_refused():
+    env = find_env("CartPole", {}).make_lanes(3, 1)  # the id without its version is the same game
+    for wrong in (np.zeros(2, np.int64), np.zeros(3), np.array([0, 1, 2])):
+        with pytest.raises(ValueError, match=r"group 0 takes 3 whole numbers|out of range"):
+            env.send(0, wrong)

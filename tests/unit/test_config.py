@@ -233,3 +233,12 @@ def test_every_setting_has_its_sentence():
     assert len(rows) > 40
     for key, _, meaning in rows:
         assert meaning.endswith("."), key
+
+
+def test_on_and_off_are_words_in_a_preset_file(tmp_path):
+    """YAML takes them for true and false."""
+    path = tmp_path / "own.yaml"
+    path.write_text("switches: {on: [bf16], off: [no_grad]}\n")
+    config = make_config("snake", str(path), {})
+    assert config.switches.on == ("bf16",)
+    assert config.switches.off == ("no_grad",)

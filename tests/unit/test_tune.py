@@ -1,23 +1,47 @@
 """`fastdqn tune`: the search finds the best point, races are fair, and a profile holds for its machine and work only."""
 
+import dataclasses
+import io
 import itertools
 import json
 
 import pytest
+import torch
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import fastdqn
+from fastdqn import hardware
 from fastdqn.cli import main
+from fastdqn.config import load_preset
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
-from fastdqn.run.tuned import Tuned, find_profile, load_profile, profile_path, this_machine, why_not, work_of
+from fastdqn.run.tuned import (
+    Tuned,
+    find_profile,
+    load_profile,
+    profile_path,
+    this_machine,
+    untuned_of,
+    why_not,
+    work_of,
+)
 from fastdqn.tune import tune as tuning
-from fastdqn.tune.race import HOPELESS, LONG_ENOUGH_SECONDS, TURN_SECONDS, race
+from fastdqn.tune.race import (
+    HOPELESS,
+    LONG_ENOUGH_SECONDS,
+    LOOK_AT_SECONDS,
+    TURN_SECONDS,
+    RunFailedError,
+    Runner,
+    race,
+)
 from fastdqn.tune.search import clear_winner, search
-from fastdqn.tune.space import MOST_UPDATES_A_TICK, Coordinate, coordinates
+from fastdqn.tune.space import MOST_UPDATES_A_TICK, Coordinate, acts_with_fresh_weights, coordinates, updates_a_tick
 from fastdqn.tune.tune import Tuner, tune
-from fastdqn.tune.view import TuneView, names_of, result_line
+from fastdqn.tune.view import LiveTuneView, PlainTuneView, TuneView, names_of, result_line
 
 # ---------------------------------------------------------------- the search
 
@@ -122,6 +146,42 @@ def test_a_race_gives_everybody_turns_and_drops_the_hopeless():
     assert runs["fast"].turns * TURN_SECONDS == pytest.approx(LONG_ENOUGH_SECONDS, abs=TURN_SECONDS)
 
 
+def test_a_slow_spell_after_a_point_has_dropped_out_changes_nothing():
+    """The machine is half as fast once the hopeless are gone: they must not look faster for it."""
+    clock = Clock()
+
+    class Spell(Run):
+        def rate(self, seconds):
+            self.clock.now += seconds
+            return self.speed / (2 if self.clock.now > 5 * LOOK_AT_SECONDS else 1)
+
+    runners = race({str(speed): lambda speed=speed: Spell(speed, clock) for speed in (100, 70, 60, 120)}, clock=clock)
+    rates = [runner.rate / runners[0].rate for runner in runners]
+    assert rates == pytest.approx([1.0, 0.7, 0.6, 1.2])
+    assert [runner.out for runner in runners] == [False, True, True, False], "the first stays: all are measured by it"
+
+
+def test_a_run_that_fails_on_the_way_has_lost():
+    clock = Clock()
+
+    class Fails(Run):
+        def rate(self, seconds):
+            if self.turns == 3:
+                raise RunFailedError
+            return super().rate(seconds)
+
+    runners = race({"good": lambda: Run(10, clock), "fails": lambda: Fails(99, clock)}, clock=clock)
+    assert runners[1].rate == 0.0
+    assert runners[0].rate > 0
+    assert len(runners[0].turns) > 5
+
+
+def test_a_turn_without_a_step_is_no_division_by_zero():
+    clock = Clock()
+    runners = race({"none": lambda: Run(0, clock), "some": lambda: Run(5, clock)}, clock=clock)
+    assert [runner.rate for runner in runners] == [0.0, 0.0]
+
+
 def test_what_could_not_be_built_has_no_speed():
     clock = Clock()
     runners = race({"there": lambda: Run(10, clock), "not there": lambda: None}, clock=clock)
@@ -169,7 +229,26 @@ def test_nothing_that_learning_depends_on_is_ever_changed(env, monkeypatch):
             del point["env.threads"]
         other = prepare(env, settings=point).config
         assert other.model_dump(exclude=excluded) == kept
-        assert other.actor.lanes / other.actor.groups <= MOST_UPDATES_A_TICK * other.learner.steps_per_update
+
+
+def test_one_tick_never_earns_more_updates_than_learning_bears():
+    def config(lanes, groups=1):
+        return prepare("pong", settings={"device": "cpu", "actor.lanes": lanes, "actor.groups": groups}).config
+
+    untuned = config(8)
+    assert updates_a_tick(config(64)) == MOST_UPDATES_A_TICK
+    assert acts_with_fresh_weights(config(64), untuned)
+    assert not acts_with_fresh_weights(config(128), untuned)
+    assert acts_with_fresh_weights(config(128, 2), untuned)
+    assert not acts_with_fresh_weights(config(256, 2), untuned)
+    assert acts_with_fresh_weights(config(128), untuned=config(256)), "the user's own is no fault"
+
+
+def test_a_search_that_left_groups_cannot_keep_their_lanes(cache):
+    tuner = Tuner("pong", None, {"device": "cpu", "learner.threads": 1, "replay.capacity": 10_000}, (), 1, TuneView())
+    start = tuner._start("cpu") | {"actor.lanes": 256, "actor.groups": 4}
+    assert tuner._job_at(start) is not None
+    assert tuner._job_at(start | {"actor.groups": 1}) is None
 
 
 def test_what_the_user_set_is_not_searched():
@@ -229,6 +308,7 @@ def make_profile(settings=None, env="snake", **more):
         "env_id": job.kind.spec.env_id,
         "work": work_of(job.config, job.kind, 1),
         "machine": this_machine(),
+        "untuned": untuned_of(job.config, job.kind),
         "settings": {"device": "cpu", "actor.lanes": 32, "learner.threads": 1} | (settings or {}),
         "steps_per_second": 200.0,
         "untuned_steps_per_second": 100.0,
@@ -304,7 +384,9 @@ def test_a_profile_whose_lanes_do_not_fit_into_the_replay_is_ignored(cache):
     profile.save(profile_path(profile.work))
     job = prepare("snake", settings={"device": "cpu", "replay.capacity": 2000}, profile="auto")
     assert job.config.actor.lanes == 64
-    assert job.notes == ("the profile of fastdqn tune is ignored: replay.capacity is too small for its 512 lanes",)
+    assert job.notes[0].startswith(
+        "the profile of fastdqn tune is ignored: replay.capacity=2,000 is too small for 512 lanes"
+    )
 
 
 def test_an_environment_or_network_of_the_users_own_has_no_profile(cache, monkeypatch):
@@ -318,7 +400,9 @@ def test_a_broken_file_in_the_cache_is_no_profile_and_a_named_one_is_refused(cac
     work = make_profile().work
     path = profile_path(work)
     path.parent.mkdir(parents=True)
-    for text in ("{", "[]", '{"other": 1}'):
+    whole = dataclasses.asdict(make_profile())
+    broken = [whole | {"settings": []}, whole | {"machine": None}, whole | {"settings": {"learner.lr": 9.0}}]
+    for text in ("{", "[]", '{"other": 1}', *map(json.dumps, broken)):
         path.write_text(text)
         assert find_profile("auto", work) is None
         with pytest.raises(UserError, match="is no profile of fastdqn tune"):
@@ -329,8 +413,80 @@ def test_a_broken_file_in_the_cache_is_no_profile_and_a_named_one_is_refused(cac
 
 def test_why_not_is_empty_for_the_machine_and_work_it_was_measured_with():
     profile = make_profile()
-    assert why_not(profile, profile.work, {}) == ""
-    assert why_not(profile, profile.work, {"switches.on": ["compile"]}) == "switches.on is set by hand"
+    assert why_not(profile, profile.work, profile.untuned, {}) == ""
+    assert why_not(profile, profile.work, profile.untuned, {"device": "auto"}) == ""
+    assert why_not(profile, profile.work, profile.untuned, {"switches.on": ["compile"]}) == "switches.on is set by hand"
+    assert why_not(profile, profile.work, profile.untuned | {"actor.lanes": 7}, {}).startswith(
+        "actor.lanes is 7, and was 64"
+    )
+
+
+def test_what_is_set_by_hand_stays_also_where_it_is_the_presets_value(cache):
+    profile = make_profile()
+    profile.save(profile_path(profile.work))
+    job = prepare("snake", settings={"device": "cpu", "actor.lanes": 64}, profile="auto")
+    assert job.config.actor.lanes == 64
+    assert job.notes == ("the profile of fastdqn tune is ignored: actor.lanes is set by hand",)
+
+
+def test_a_preset_file_of_the_users_own_is_set_by_hand_too(cache, tmp_path):
+    profile = make_profile()
+    profile.save(profile_path(profile.work))
+    own = load_preset("snake")
+    own["actor"]["lanes"] = 16
+    own["switches"]["off"] = ["keep_memory"]
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(own).replace("'off'", "off"))  # as people write it; YAML reads that as false
+    job = prepare("snake", str(path), settings={"device": "cpu"}, profile="auto")
+    assert job.config.actor.lanes == 16
+    assert "keep_memory" not in job.switches
+    assert "actor.lanes is 16, and was 64 when it was measured" in job.notes[0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"env.max_steps": 99}, {"switches.prefer": []}, {"learner.batch_size": 32}, {"network.hidden": [64]}],
+    ids=lambda value: next(iter(value)),
+)
+def test_whatever_else_the_speed_depends_on_has_a_profile_of_its_own(settings):
+    job, other = prepare("snake", settings={"device": "cpu"}), prepare("snake", settings={"device": "cpu", **settings})
+    assert profile_path(work_of(job.config, job.kind, 1)) != profile_path(work_of(other.config, other.kind, 1))
+    same = prepare("snake", settings={"device": "cpu", "learner.lr": 1e-5, "limits.steps": 7, "actor.lanes": 8})
+    assert work_of(job.config, job.kind, 1) == work_of(same.config, same.kind, 1)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"switches.on": ["gone"]}, {"switches.on": ["device_ring"]}, {"actor.groups": 99}], ids=str
+)
+def test_a_profile_that_cannot_be_had_any_more_stops_nobody(settings, cache):
+    profile = make_profile(settings)
+    profile.save(profile_path(profile.work))
+    job = prepare("snake", settings={"device": "cpu"}, profile="auto")
+    assert job.config.actor.lanes == 64
+    assert job.notes[0].startswith("the profile of fastdqn tune is ignored: ")
+
+
+def test_a_profile_that_does_not_fit_into_memory_is_ignored(cache, monkeypatch):
+    profile = make_profile()
+    profile.save(profile_path(profile.work))
+
+    def refuse_32(job):
+        if job.config.actor.lanes == 32:
+            raise UserError("too large")
+
+    monkeypatch.setattr("fastdqn.prepare.check_memory_of", refuse_32)
+    job = prepare("snake", settings={"device": "cpu"}, profile="auto")
+    assert (job.config.actor.lanes, job.notes) == (64, ("the profile of fastdqn tune is ignored: too large",))
+
+
+def test_a_cache_folder_that_may_not_be_read_has_no_profile(cache, monkeypatch):
+    work = make_profile().work
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.read_text", refuse)
+    assert find_profile("auto", work) is None
 
 
 def test_a_profile_from_a_busy_machine_says_that_it_is_worth_little():
@@ -363,6 +519,7 @@ def test_tune_and_then_train(cache, quick, runs, capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "150 steps/s at 4 samples per step, untuned 100: 1.50x" in said
     assert "actor.lanes=32" in said
+    assert "fastdqn train snake --device cpu --set 'switches.off=[compile]' --set learner.threads=1   (uses it" in said
     (path,) = (cache / "profiles").iterdir()
     assert json.loads(path.read_text())["trials"], "what was tried is kept"
     settings = {"evaluator.at_end": False, "switches.off": ["compile"], "learner.threads": 1}
@@ -377,6 +534,7 @@ def test_where_nothing_is_faster_the_profile_says_so(cache, quick, monkeypatch):
     found, path = tune("CartPole-v1", None, {"device": "cpu", "learner.threads": 1}, (), 0.001, None, TuneView())
     assert found.gain == 1.0
     assert "nothing that was tried is clearly faster" in found.lines()[0]
+    found.save(path)
     assert load_profile(path) == found
 
 
@@ -403,8 +561,6 @@ def test_every_run_that_was_started_is_closed(cache, quick, monkeypatch):
 
 def test_a_point_for_which_there_is_no_memory_is_no_fault(cache, quick, monkeypatch):
     """On a GPU a point may not fit; the others go on."""
-    import torch
-
     make = tuning.WarmRun.__init__
 
     def made(self, job):
@@ -419,6 +575,97 @@ def test_a_point_for_which_there_is_no_memory_is_no_fault(cache, quick, monkeypa
     assert tuner.run().settings["actor.lanes"] <= 8
 
 
+class TwoDevices:
+    """A machine with a GPU, made up: WarmRun is a number, and every device can do everything."""
+
+    def __init__(self, monkeypatch, speed):
+        self.built, self.closed = [], []
+        outer = self
+
+        class Made:
+            def __init__(self, job):
+                self.point = (job.device, job.config.actor.lanes)
+                outer.built.append(self.point)
+
+            def rate(self, seconds):
+                return speed(*self.point)
+
+            def close(self):
+                outer.closed.append(self.point)
+
+        monkeypatch.setattr(tuning, "WarmRun", Made)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda *which: "made up")
+        monkeypatch.setattr("fastdqn.prepare.check_device", lambda device: None)
+        monkeypatch.setattr("fastdqn.prepare.measured_device", lambda *work: "cpu")
+        monkeypatch.setattr("fastdqn.prepare.device_memory", lambda device: None)
+        monkeypatch.setitem(hardware.NEEDS, "bf16", lambda device: "a number format")
+
+
+FIXED = {"learner.threads": 1, "switches.on": [], "switches.off": []}
+
+
+def test_both_devices_are_searched_and_the_faster_is_taken(cache, quick, monkeypatch):
+    """On the GPU more lanes pay, on the CPU fewer."""
+    machine = TwoDevices(monkeypatch, lambda device, lanes: lanes if device == "cuda" else 100.0 - lanes / 100)
+    found = Tuner("snake", None, FIXED, (), 1, TuneView()).run()
+    assert (found.settings["device"], found.settings["actor.lanes"]) == ("cuda", 512)
+    assert found.gain == pytest.approx(512 / (100 - 0.64), rel=0.01)
+    assert {device for device, _ in machine.built} == {"cpu", "cuda"}
+    assert sorted(machine.built) == sorted(machine.closed)
+    assert [trial["name"] for trial in found.trials][-1] == "untuned, tuned"
+
+
+def test_a_device_that_is_far_behind_is_not_searched(cache, quick, monkeypatch):
+    machine = TwoDevices(monkeypatch, lambda device, lanes: 1000.0 if device == "cuda" else 10.0)
+    found = Tuner("snake", None, FIXED, (), 1, TuneView()).run()
+    assert found.settings["device"] == "cuda"
+    assert {lanes for device, lanes in machine.built if device == "cpu"} == {64}, "only its start was looked at"
+
+
+def test_a_device_that_cannot_do_what_was_asked_for_is_left_out(cache, quick, monkeypatch):
+    TwoDevices(monkeypatch, lambda device, lanes: 10.0)
+    start = Tuner._start
+
+    def only_on_the_cpu(self, device):
+        if device == "cuda":
+            raise UserError("no such switch there")
+        return start(self, device)
+
+    monkeypatch.setattr(Tuner, "_start", only_on_the_cpu)
+    said = []
+
+    class Told(TuneView):
+        def say(self, line):
+            said.append(line)
+
+    assert Tuner("snake", None, FIXED, (), 1, Told()).run().settings["device"] == "cpu"
+    assert said == ["cuda is left out: no such switch there"]
+
+
+def test_the_plain_view_says_a_line_per_race(cache, quick, monkeypatch):
+    words = io.StringIO()
+    view = PlainTuneView(Console(file=words, width=200))
+    monkeypatch.setattr(tuning.WarmRun, "rate", lambda self, seconds: 100.0 + self.lanes)
+    Tuner("CartPole-v1", None, {"device": "cpu", **FIXED}, (), 1, view).run()
+    lines = words.getvalue().splitlines()
+    assert "actor.lanes: lanes 8 (108)" in lines[0]
+    assert "[lanes 32 (132)]" in lines[0]
+    assert "untuned, tuned: lanes 8 (108) · [lanes 32 (132)] steps/s" in lines[-1]
+
+
+def test_the_live_view_draws_a_bar_per_point_and_leaves_the_lines():
+    words = io.StringIO()
+    view = LiveTuneView(Console(file=words, width=100, force_terminal=True), "fastdqn tune snake", 2)
+    names = view.begin("actor.lanes", [{"actor.lanes": 8}, {"actor.lanes": 16}, {"actor.lanes": 32}])
+    view.turn([Runner(names[0], Run(1, None), rate=50.0), Runner(names[1], None)], 0.5)
+    view.end([50.0, 0.0, 0.0], 0)
+    view.close()
+    text = words.getvalue()
+    for part in ("fastdqn tune snake", "50 steps/s", "cannot be had", "waits", "no new race after 2:00", "[lanes 8 (50)]"):
+        assert part in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -426,6 +673,8 @@ def test_a_point_for_which_there_is_no_memory_is_no_fault(cache, quick, monkeypa
         (["tune", "snake", "--minutes", "0"], "--minutes must be a number above 0"),
         (["tune", "snake", "--set", "learner.batch=3"], "Unknown setting"),
         (["tune", "snake", "--out", "."], "is a folder"),
+        (["tune", "snake", "--out", "nowhere/mine.json"], "There is no folder nowhere"),
+        (["tune", "snake", "--set", "learner.batch_size=1e9"], "memory"),
         (["train", "snake", "--profile", "missing.json"], "cannot be read"),
     ],
 )

@@ -12,8 +12,7 @@ from fastdqn.bench.rows import speed_columns
 from fastdqn.bench.work import Work
 from fastdqn.config import Config
 from fastdqn.errors import UserError
-from fastdqn.prepare import prepare
-from fastdqn.run.preflight import check_memory
+from fastdqn.prepare import check_memory_of, prepare
 
 BASE = "as it is"
 FACTORS = {"actor.lanes": (0.25, 4, 16), "learner.batch_size": (0.25, 4, 16), "learner.steps_per_update": (0.25, 4)}
@@ -44,9 +43,10 @@ def run_growth(work: Work, measuring: Measuring, keeper: Keeper) -> None:
             keeper.record["notes"].append(f"{key}={value:,} is left out: {why}")
         else:
             points[f"{key}={value:,}"] = (key, value, settings)
-    variants = [
-        Variant(name, work.task(settings, task="speed", seconds=measuring.seconds, whole_replay=True))
-        for name, (_, _, settings) in points.items()
+    largest_first = sorted(points, key=lambda name: -points[name][2].get("replay.capacity", config.replay.capacity))
+    variants = [  # largest first, so that what the memory still holds is judged by the largest
+        Variant(name, work.task(points[name][2], task="speed", seconds=measuring.seconds, whole_replay=True))
+        for name in largest_first
     ]
     now = {"lanes": config.actor.lanes, "batch_size": config.learner.batch_size, "capacity": config.replay.capacity}
     keeper.record["base"] = now | {"steps_per_update": config.learner.steps_per_update}
@@ -56,7 +56,8 @@ def run_growth(work: Work, measuring: Measuring, keeper: Keeper) -> None:
             {"name": name, "setting": points[name][0], "settings": points[name][2]}
             | speed_columns(found, answers.get(BASE) if name != BASE else None)
             | {"rows_filled": found[-1]["details"]["rows_filled"], "speeds": found}
-            for name, found in answers.items()
+            for name in points
+            if (found := answers.get(name))
         ]
         keeper.save()
 
@@ -82,7 +83,9 @@ def bytes_per_row(rows: list[dict[str, Any]]) -> float | None:
 
 def _cannot_be_had(work: Work, settings: dict[str, Any]) -> str:
     try:
-        check_memory(prepare(work.env, work.preset, {**work.settings, **settings}, work.imports).needs)
+        job = prepare(work.env, work.preset, work.task(settings)["settings"], work.imports)
+        check_memory_of(job)
     except UserError as error:
         return str(error)
-    return ""
+    same = job.config == work.job.config  # many lanes where only one is played
+    return "it changes nothing under these switches" if same else ""

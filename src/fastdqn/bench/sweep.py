@@ -11,7 +11,7 @@ from fastdqn.bench.rows import speed_columns
 from fastdqn.bench.work import Work
 from fastdqn.config import parse_number
 from fastdqn.errors import UserError
-from fastdqn.prepare import prepare
+from fastdqn.prepare import check_memory_of, prepare
 
 
 def parse_sweep(texts: list[str]) -> list[dict[str, Any]]:
@@ -70,12 +70,15 @@ def _speeds(own: list[dict[str, Any]] | None, against: list[dict[str, Any]] | No
 
 
 def run_sweep(work: Work, points: list[dict[str, Any]], measuring: Measuring, keeper: Keeper) -> None:
+    whole = "replay.capacity" in points[0]  # is filled to its last row
     for point in points:  # all of them are checked before the first is measured
-        prepare(work.env, work.preset, {**work.settings, **point}, work.imports)
+        job = prepare(work.env, work.preset, work.task(point)["settings"], work.imports)
+        if whole:
+            check_memory_of(job)
     named = named_points(points)
     reference = next(iter(named))
     variants = [
-        Variant(name, work.task(point, task="speed", seconds=measuring.seconds, whole_replay="replay.capacity" in points[0]))
+        Variant(name, work.task(point, task="speed", seconds=measuring.seconds, whole_replay=whole))
         for name, point in named.items()
         if measuring.timed
     ]

@@ -63,6 +63,8 @@ class CartPoleLanes:
 
     def send(self, group: int, actions: np.ndarray) -> None:
         lanes, tick = self.groups[group], self._views[group]
+        if actions.shape != tick.first.shape or actions.dtype.kind not in "iu":
+            raise ValueError(f"group {group} takes {len(tick.first)} whole numbers, not {actions.dtype} of {actions.shape}")
         check_actions(actions, 2)
         state, steps, over = self._state[:, lanes], self._steps[lanes], self._over[lanes].copy()
         move(state, actions)
@@ -91,7 +93,10 @@ class CartPoleLanes:
         return {"exact": True, "dice": dice, **numbers, **arrays}
 
     def load_state(self, state: State) -> None:
-        """The groups may be cut differently from those of the saved lanes."""
+        """The groups may be cut differently from those of the saved lanes. One environment after another cannot be saved
+        exactly; after such a state the games begin anew."""
+        if not state["exact"]:
+            return
         if len(state["steps"]) != self.num_lanes:
             raise UserError(f"CartPole: the saved games are {len(state['steps'])} lanes, these are {self.num_lanes}.")
         self._state[:], self._steps[:], self._over[:] = state["numbers"], state["steps"], state["over"]

@@ -59,9 +59,16 @@ def gymnasium_kind(env_id: str, settings: dict[str, Any], known_names: list[str]
             raise UserError(f"{env_id} cannot be imported: {fault}") from None
 
     kind = make_kind(env_id, make_single, settings)
-    if is_plain_cartpole(env_id, settings):
+    if kind.preset == "cartpole" and is_plain_cartpole(registered_id(make_single), settings):
         return replace(kind, make_lanes=partial(CartPoleLanes, kind.spec))
     return kind
+
+
+def registered_id(make_single: Callable[..., AnyEnv]) -> str:
+    """With its version, also where the user left that out."""
+    env = make_single()
+    env.close()
+    return env.spec.id if env.spec else ""
 
 
 def maker_kind(maker: Callable[[], AnyEnv]) -> EnvKind:

@@ -59,9 +59,8 @@ class Probe:
     def warm_up(self, seconds: float = 1.0, fill_seconds: float = LONGEST_FILL_SECONDS) -> None:
         """Fills the replay, then learns for a while: kernels are compiled, caches warm, buffers allocated."""
         self.runner.start()
-        began, config, ratio = time.monotonic(), self.parts.config, self.parts.ratio
-        fewest = 2 * config.actor.lanes * (self.parts.stack + config.replay.n_step)  # there is a window in every lane
-        while ratio.steps < ratio.warmup_steps and (ratio.steps < fewest or time.monotonic() - began < fill_seconds):
+        began, ratio = time.monotonic(), self.parts.ratio
+        while ratio.steps < ratio.warmup_steps and time.monotonic() - began < fill_seconds:
             self.runner.round()
         ratio.warmup_steps = min(ratio.warmup_steps, ratio.steps)  # what was filled will do
         if self._whole_replay:

@@ -1,7 +1,7 @@
 """What `fastdqn tune` found: the fastest settings of this machine for one work, kept in the user's cache folder.
 
 A profile holds for the machine it was measured on and for the work it was measured with: the same environment, network,
-batch and samples per step. It is taken as a whole or not at all.
+batch and samples per step, begun from the same lanes, threads and switches. It is taken as a whole or not at all.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fastdqn import __version__
 from fastdqn.config import Config
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.kind import EnvKind
@@ -32,6 +33,7 @@ class Tuned:
     env_id: str
     work: dict[str, Any]
     machine: dict[str, Any]
+    untuned: dict[str, Any]  # what the tuned settings were before
     settings: dict[str, Any]
     steps_per_second: float
     untuned_steps_per_second: float
@@ -46,19 +48,22 @@ class Tuned:
 
     def lines(self) -> list[str]:
         """What was found, for a user to read."""
-        chosen = ", ".join(f"{key}={value}" for key, value in self.settings.items() if value not in ([], None))
         found = f"{self.steps_per_second:,.0f} steps/s at {self.samples_per_step:.3g} samples per step"
         if self.gain == 1.0:
             found += ": nothing that was tried is clearly faster than the defaults"
         else:
             found += f", untuned {self.untuned_steps_per_second:,.0f}: {self.gain:.2f}x, measured in turns"
-        lines = [f"speed     {found}", f"settings  {chosen}"]
+        lines = [f"speed     {found}", f"settings  {self.words()}"]
         if self.others_cpu_percent > DISTURBING_PERCENT:
             busy = f"{self.others_cpu_percent:.0f} % of a core"
             lines.append(f"careful   other programs used {busy} meanwhile: better tune again when the machine is quiet")
         return lines
 
+    def words(self) -> str:
+        return ", ".join(f"{key}={_text(value)}" for key, value in self.settings.items() if value not in ([], None))
+
     def save(self, path: Path) -> None:
+        """Written beside and renamed: who reads meanwhile sees the old one or the new one."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             beside = path.with_name(path.name + ".new")
@@ -70,17 +75,35 @@ class Tuned:
 
 def work_of(config: Config, kind: EnvKind, stack: int) -> dict[str, Any]:
     """What a speed depends on beside the machine and the settings that are tuned."""
-    return {
+    work = {
         "env": [kind.spec.env_id, list(kind.spec.state_shape(stack))],
-        "network": config.network.model_dump(mode="json"),
+        "env_settings": {name: value for name, value in kind.settings.items() if name != "threads"},
+        "network": config.network.model_dump(),
         "learner": config.learner.model_dump(include={"batch_size", "steps_per_update", "double", "optimizer", "target"}),
         "n_step": config.replay.n_step,
+        "prefer": config.switches.prefer,
+        "device": config.device if torch.cuda.is_available() else "cpu",
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(work, default=str))  # as it comes back from a file
+    return plain
+
+
+def untuned_of(config: Config, kind: EnvKind) -> dict[str, Any]:
+    """The settings that `tune` changes, as the user and the preset have them."""
+    return {
+        "actor.lanes": config.actor.lanes,
+        "actor.groups": config.actor.groups,
+        "env.threads": kind.settings.get("threads"),
+        "learner.threads": config.learner.threads,
+        "switches.on": list(config.switches.on),
+        "switches.off": list(config.switches.off),
     }
 
 
 def this_machine() -> dict[str, Any]:
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-    return {"cpu": cpu_name(), "usable_cores": usable_cores(), "gpu": gpu, "torch": torch.__version__}
+    versions = {"torch": torch.__version__, "fastdqn": __version__}
+    return {"cpu": cpu_name(), "usable_cores": usable_cores(), "gpu": gpu, **versions}
 
 
 def profile_path(work: Mapping[str, Any]) -> Path:
@@ -91,34 +114,43 @@ def profile_path(work: Mapping[str, Any]) -> Path:
 
 def load_profile(path: Path) -> Tuned:
     try:
-        return Tuned(**json.loads(path.read_text()))
+        tuned = Tuned(**json.loads(path.read_text()))
     except OSError as error:
         raise UserError(f"The profile {path} cannot be read: {error.strerror}.") from None
     except (ValueError, TypeError):
         raise UserError(f"{path} is no profile of fastdqn tune.") from None
+    parts = (tuned.work, tuned.machine, tuned.untuned, tuned.settings)
+    if not all(isinstance(part, dict) for part in parts) or not set(tuned.settings) <= set(TUNED):
+        raise UserError(f"{path} is no profile of fastdqn tune.")
+    return tuned
 
 
 def find_profile(profile: str, work: Mapping[str, Any]) -> Tuned | None:
     """The profile in the file of that name; for `auto` the one of this work, if there is one."""
     if profile != AUTO:
         return load_profile(Path(profile))
-    path = profile_path(work)
     try:
-        return load_profile(path) if path.is_file() else None
+        return load_profile(profile_path(work))
     except UserError:
-        return None  # a half-written file in a cache is no fault of the user's
+        return None  # there is none; or it cannot be read or is half written, in a cache that is no user's fault
 
 
-def why_not(tuned: Tuned, work: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Why a profile does not hold for this run, or the empty string."""
+def why_not(tuned: Tuned, work: Mapping[str, Any], untuned: Mapping[str, Any], by_hand: Mapping[str, Any]) -> str:
+    """Why a profile does not hold for this run, or the empty string. What is set by hand is never changed."""
     here = this_machine()
-    if tuned.machine != here:
-        different = [name for name in here if tuned.machine.get(name) != here[name]]
+    if different := [name for name in here if tuned.machine.get(name) != here[name]]:
         facts = ", ".join(f"{name} {tuned.machine.get(name)}, here {here[name]}" for name in different)
         return f"it was measured on another machine ({facts})"
-    if tuned.work != json.loads(json.dumps(work)):
+    if tuned.work != work:
         return "it was measured with another environment, network, batch or number of samples per step"
     for name in TUNED:
-        if name in settings and settings[name] != tuned.settings.get(name):
+        if by_hand.get(name, "auto") not in ("auto", tuned.settings.get(name)):
             return f"{name} is set by hand"
+    for name, value in untuned.items():
+        if value not in (tuned.untuned.get(name), tuned.settings.get(name)):
+            return f"{name} is {_text(value)}, and was {_text(tuned.untuned.get(name))} when it was measured"
     return ""
+
+
+def _text(value: Any) -> str:
+    return ("+".join(map(str, value)) or "nothing") if isinstance(value, list) else str(value)

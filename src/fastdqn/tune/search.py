@@ -31,7 +31,7 @@ class Trial:
 class Found:
     point: Point
     trials: list[Trial] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)  # coordinates that the time did not reach
+    left_out: list[str] = field(default_factory=list)  # coordinates that the time never reached
 
 
 def search(
@@ -53,7 +53,7 @@ def search(
             if not beside:
                 continue
             if time_is_up():
-                found.left_out += [coordinate.name] if coordinate.name not in found.left_out else []
+                found.left_out.append(coordinate.name)
                 continue
             trial = Trial(coordinate.name, [found.point, *beside], race(coordinate.name, [found.point, *beside]))
             raced.update(map(key_of, trial.points))
@@ -62,6 +62,8 @@ def search(
             found.point = trial.points[trial.taken]
         if found.point == before:
             break
+    tried = {trial.name for trial in found.trials}
+    found.left_out = [name for name in dict.fromkeys(found.left_out) if name not in tried]
     return found
 
 

@@ -1,22 +1,24 @@
 """What `tune` may change: where and how the work is done, never what is learned from it.
 
-Samples per step, batch, learning rate and everything else that learning depends on stay as they are. Lanes are tried only
-up to so many that one tick of a group earns MOST_UPDATES_A_TICK updates: beyond that the network that acts is always older
-than the one that was trained.
+Samples per step, batch, learning rate and everything else that learning depends on stay as they are. Lanes and groups are
+tried only as long as one tick of a group earns at most MOST_UPDATES_A_TICK updates (or as many as the preset's own): beyond
+that the network that acts is always older than the one that was trained.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastdqn.build import measures_threads, switches_to_try
+from fastdqn.config import Config
 from fastdqn.env.cores import usable_cores
 from fastdqn.prepare import Job
 from fastdqn.switches import SWITCHES
 
 Point = dict[str, Any]  # dotted settings, as `--set` takes them
 MOST_UPDATES_A_TICK = 16
-LANE_STEPS = (0.25, 0.5, 2, 4, 8, 16)  # times the preset's lanes
+LANE_STEPS = (0.25, 0.5, 2, 4, 8, 16)  # times the lanes reached so far
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ def coordinates(job: Job, fixed: Mapping[str, Any]) -> list[Coordinate]:
     found.append(Coordinate("actor.lanes", _other_lanes))
     switches = [] if any(key.startswith("switches.") for key in fixed) else _switches(job)
     found += [switch for switch in switches if not _takes_long(switch.name)]
-    if "threads" in job.kind.settings:  # the environment has threads of its own, so two groups can overlap
-        found.append(_values("env.threads", powers_up_to(usable_cores())))
+    if "threads" in job.kind.settings and job.kind.make_lanes is not None:  # threads of its own: two groups can overlap
+        found.append(_values("env.threads", powers_up_to(usable_cores() - 1)))  # all of them is what 0 stands for
         found.append(_values("actor.groups", [1, 2, 4]))
     found += [switch for switch in switches if _takes_long(switch.name)]
     return [coordinate for coordinate in found if coordinate.name not in fixed]
@@ -47,20 +49,28 @@ def _takes_long(switch: str) -> bool:
 
 
 def powers_up_to(count: int) -> list[int]:
-    """1, 2, 4, ... and the count itself."""
-    return sorted({2**power for power in range(count.bit_length())} | {count})
+    """1, 2, 4, ... and the count itself; nothing below 1."""
+    return sorted({2**power for power in range(count.bit_length())} | {count}) if count > 0 else []
 
 
 def _values(key: str, values: list[int]) -> Coordinate:
     return Coordinate(key, lambda point, job: [{**point, key: value} for value in values if point[key] != value])
 
 
+def updates_a_tick(config: Config) -> float:
+    """Updates that one tick of the largest group earns."""
+    return math.ceil(config.actor.lanes / config.actor.groups) / config.learner.steps_per_update
+
+
+def acts_with_fresh_weights(config: Config, untuned: Config) -> bool:
+    return updates_a_tick(config) <= max(MOST_UPDATES_A_TICK, updates_a_tick(untuned))
+
+
 def _other_lanes(point: Point, job: Job) -> list[Point]:
     """More and fewer lanes than the job has now."""
     now, groups = job.config.actor.lanes, job.config.actor.groups
-    most = int(MOST_UPDATES_A_TICK * job.config.learner.steps_per_update * groups)
     counts = sorted({int(now * step) for step in LANE_STEPS})
-    return [{**point, "actor.lanes": count} for count in counts if groups <= count <= most and count != now]
+    return [{**point, "actor.lanes": count} for count in counts if count >= groups and count != now]
 
 
 def _switches(job: Job) -> list[Coordinate]:

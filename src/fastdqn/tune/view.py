@@ -24,7 +24,7 @@ class TuneView:
 
     def turn(self, runners: list[Runner], share: float) -> None: ...
     def end(self, rates: list[float], taken: int) -> None: ...
-    def left_out(self, names: list[str]) -> None: ...
+    def say(self, line: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -40,13 +40,9 @@ class PlainTuneView(TuneView):
         return self._names
 
     def end(self, rates: list[float], taken: int) -> None:
-        self._say(f"{clock(time.monotonic() - self._began)}  {result_line(self._what, self._names, rates, taken)}")
+        self.say(f"{clock(time.monotonic() - self._began)}  {result_line(self._what, self._names, rates, taken)}")
 
-    def left_out(self, names: list[str]) -> None:
-        if names:
-            self._say(f"the time was up before: {', '.join(names)}")
-
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -69,9 +65,8 @@ class LiveTuneView(PlainTuneView):
 
     def _panel(self, runners: list[Runner], share: float) -> Panel:
         elapsed = time.monotonic() - self._began
-        head = Text(
-            f"{self._what}: {share:.0%} of this race, {clock(elapsed)} of at most about {clock(self._seconds)}", "bold"
-        )
+        times = f"{clock(elapsed)} so far, no new race after {clock(self._seconds)}"
+        head = Text(f"{self._what}: {share:.0%} done; {times}", "bold")
         bars = Table.grid(padding=(0, 2))
         best = max((runner.rate for runner in runners), default=0.0) or 1.0
         done = {runner.name: runner for runner in runners}
@@ -100,7 +95,7 @@ def _name(point: Point, first: Point, differing: list[str]) -> str:
         if isinstance(first[key], list):
             words += [f"{SIGNS[key]}{name}" for name in point[key] if name not in first[key]]
         else:
-            words.append(f"{key.rsplit('.', 1)[-1]} {point[key]}")
+            words.append(f"{key.rsplit('.', 1)[-1]} {point[key] or 'as many as cores'}")
     return ", ".join(words) or "as it is"
 
 

@@ -90,10 +90,12 @@ def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBod
 
 
 def check_memory_of(job: Job) -> None:
-    """Refused when it does not fit into what is free, on the host and on the device."""
-    check_memory(job.needs)
-    if (free := device_memory(job.device)) is not None:
-        check_memory([need for need in job.needs if need.on_device], free, where=f"memory on {job.device}")
+    """Refused when it does not fit into what is free: in RAM, and on a device with memory of its own."""
+    free = device_memory(job.device)
+    if free is None:
+        return check_memory(job.needs)
+    check_memory([need for need in job.needs if not need.on_device])
+    check_memory([need for need in job.needs if need.on_device], free, where=f"memory on {job.device}")
 
 
 def _resolve(

@@ -13,6 +13,7 @@ import torch
 
 from fastdqn.build import build
 from fastdqn.env.registry import EnvName
+from fastdqn.errors import UserError
 from fastdqn.evaluator import Score
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink, Sink
@@ -115,7 +116,13 @@ def train(
 def run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, view: View) -> Run:
     """Trains with the view open, and closes it also when the run is refused: it may have hidden the cursor."""
     with closing(view):
-        return _run_job(job, run, from_run, view)
+        try:
+            return _run_job(job, run, from_run, view)
+        except (torch.OutOfMemoryError, MemoryError):  # of a device, of the host; what other programs took was not foreseen
+            raise UserError(
+                f"The memory of {job.device} ran out. What was learned until then is saved in the run's folder, if it had "
+                "begun. Lower learner.batch_size, actor.lanes or replay.capacity, or end what else uses the memory."
+            ) from None
 
 
 def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, view: View) -> Run:

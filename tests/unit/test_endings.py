@@ -1,5 +1,6 @@
 """How a run ends when the world around it does not behave: a closed pipe, a second Ctrl-C, games without an end."""
 
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -7,14 +8,20 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 import fastdqn
 from fastdqn.actor.policy import Policy
+from fastdqn.cli import main
 from fastdqn.env.registry import find_env
 from fastdqn.env.serial import SerialLanes
+from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
-from tests.unit.tiny import TINY, as_arguments
+from fastdqn.learner.learner import Learner
+from fastdqn.prepare import check_memory_of, prepare
+from fastdqn.run.preflight import RESERVE_BYTES
+from tests.unit.tiny import TINY, TINY_SNAKE, as_arguments
 
 
 class LongGame(gymnasium.Env):
@@ -130,3 +137,37 @@ def test_a_run_never_takes_more_steps_than_asked(runs):
     for steps in (100, 203, 5):
         run = fastdqn.train("CartPole-v1", steps=steps, settings=settings, quiet=True)
         assert max(0, steps - 16) <= run.steps <= max(steps, 8)
+
+
+@pytest.mark.parametrize("fault", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()], ids=["device", "host"])
+def test_memory_that_runs_out_on_the_way_ends_with_a_sentence_and_the_model(runs, capsys, monkeypatch, fault):
+    train = Learner.train
+
+    def train_until_it_is_full(self, count):
+        if self.updates > 20:
+            raise fault
+        train(self, count)
+
+    monkeypatch.setattr(Learner, "train", train_until_it_is_full)
+    assert main(["train", "snake", "--run", "full", "--quiet", *as_arguments(TINY)]) == 2
+    said = capsys.readouterr().err
+    assert "The memory of cpu ran out." in said
+    assert "learner.batch_size" in said
+    assert "Traceback" not in said
+    assert (runs / "full" / "model.safetensors").is_file()
+
+
+def test_a_replay_too_large_for_the_device_is_refused_with_the_largest_that_fits(monkeypatch):
+    """In RAM only what stays there is counted."""
+    job = prepare("snake", settings=TINY_SNAKE)
+    ring, rest = job.needs[0], job.needs[1:]
+    on_device = (dataclasses.replace(ring, on_device=True), *rest)
+    monkeypatch.setattr("fastdqn.prepare.device_memory", lambda device: RESERVE_BYTES + 5_000_000)
+    large = dataclasses.replace(on_device[0], bytes=ring.per_row * 10**9)
+    with pytest.raises(UserError, match=r"of memory on cpu .*The largest that fits: --set replay.capacity=\d+$"):
+        check_memory_of(dataclasses.replace(job, needs=(large, *rest)))
+    monkeypatch.setattr("fastdqn.run.preflight.free_memory", lambda: RESERVE_BYTES + 1_000_000)
+    small = dataclasses.replace(on_device[0], bytes=2_000_000)
+    check_memory_of(dataclasses.replace(job, needs=(small,)))
+    with pytest.raises(UserError, match=r"of memory \("):
+        check_memory_of(dataclasses.replace(job, needs=(dataclasses.replace(small, on_device=False),)))

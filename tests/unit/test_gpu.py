@@ -53,3 +53,22 @@ def test_a_batch_larger_than_the_gpu_is_refused(runs, monkeypatch):
     with pytest.raises(fastdqn.UserError, match="memory on cuda"):
         fastdqn.train("catch", device="cuda", steps=100, settings={"learner.batch_size": 4096, "replay.warmup_steps": 10})
     assert not runs.exists()
+
+
+def test_a_ring_larger_than_the_gpu_is_refused_with_the_largest_that_fits(runs):
+    free, _ = torch.cuda.mem_get_info()
+    rows = 2 * free // 7069  # of 84 x 84 bytes and what belongs to them
+    with pytest.raises(fastdqn.UserError, match=r"memory on cuda .*The largest that fits: .*=\d+$") as refused:
+        fastdqn.train("catch", device="cuda", on=["device_ring"], settings={"replay.capacity": rows})
+    largest = int(str(refused.value).rpartition("=")[2])
+    assert 0.4 * rows < largest < 0.51 * rows
+    assert not runs.exists()
+
+
+def test_memory_that_runs_out_during_the_run_ends_with_a_sentence(runs, monkeypatch):
+    """Somebody else takes what is left, after the check."""
+    monkeypatch.setattr("fastdqn.train.check_memory_of", lambda job: None)
+    free, _ = torch.cuda.mem_get_info()
+    rows = 2 * free // 7069
+    with pytest.raises(fastdqn.UserError, match="The memory of cuda ran out"):
+        fastdqn.train("catch", device="cuda", on=["device_ring"], settings={"replay.capacity": rows})

@@ -1,5 +1,7 @@
 """What runs on the CPU in every other test, on a CUDA device. Skipped without one."""
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -67,7 +69,7 @@ def test_a_ring_larger_than_the_gpu_is_refused_with_the_largest_that_fits(runs):
 
 def test_memory_that_runs_out_during_the_run_ends_with_a_sentence(runs, monkeypatch):
     """Somebody else takes what is left, after the check."""
-    monkeypatch.setattr("fastdqn.train.check_memory_of", lambda job: None)
+    monkeypatch.setattr(importlib.import_module("fastdqn.train"), "check_memory_of", lambda job: None)
     free, _ = torch.cuda.mem_get_info()
     rows = 2 * free // 7069
     with pytest.raises(fastdqn.UserError, match="The memory of cuda ran out"):

@@ -240,7 +240,7 @@ def test_every_link_within_the_page_leads_somewhere(browser):
 
 def test_every_link_to_a_record_opens_a_file(browser):
     files = {link.get_attribute("href") for link in find_all(browser, 'a[href$="record.json"]')}
-    assert len(files) == 8
+    assert len(files) == 9
     for address in files:
         load(browser, address)
         assert '"version": 1' in browser.find_element(By.TAG_NAME, "body").text
@@ -248,7 +248,7 @@ def test_every_link_to_a_record_opens_a_file(browser):
 
 def test_the_command_can_be_copied(browser):
     buttons = find_all(browser, "button.copy")
-    assert len(buttons) == 8
+    assert len(buttons) == 9
     assert buttons[0].get_attribute("data-copy").startswith("fastdqn bench ladder snake")
     click(browser, buttons[0])
     WebDriverWait(browser, 10).until(lambda _: buttons[0].text != "copy")

@@ -29,7 +29,7 @@ def growth_points(config: Config) -> list[tuple[str, Any, dict[str, Any]]]:
     points = []
     for key, factors in FACTORS.items():
         values = dict.fromkeys(now[key] * factor for factor in factors)
-        whole = [value if key == "learner.steps_per_update" else max(1, int(value)) for value in values]
+        whole = [int(value) if value >= 1 else 1 if key != "learner.steps_per_update" else value for value in values]
         points += [(key, value, {key: value}) for value in whole if value != now[key]]
     others = [rows for rows in CAPACITIES if not 0.7 < rows / config.replay.capacity < 1.5]
     return [*points, *(("replay.capacity", rows, {"replay.capacity": rows}) for rows in others)]

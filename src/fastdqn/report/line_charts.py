@@ -12,6 +12,7 @@ from fastdqn.report.speed_charts import row_name
 from fastdqn.report.svg import Drawing, shortened, tip
 from fastdqn.report.verdicts import Verdict, learning_verdict
 
+LONG_NUMBER = 10_000  # is written with commas
 STYLES = 8  # series styles of the style sheet: each a colour and a dash
 
 
@@ -103,7 +104,10 @@ def sweep_label(row: dict[str, Any]) -> str:
     values = list(settings.values()) if isinstance(settings, dict) else []
     if len(values) != 1:
         return str(row.get("value", row_name(row)))
-    return str(values[0]).lower() if isinstance(values[0], bool) else str(values[0])
+    value = values[0]
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer():
+        return f"{int(value):,}" if abs(value) >= LONG_NUMBER else str(int(value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def sweep_chart(
@@ -153,7 +157,7 @@ def sweep_chart(
 
 def _is_number(words: str) -> bool:
     try:
-        float(words.replace("_", ""))
+        float(words.replace("_", "").replace(",", ""))
     except ValueError:
         return False
     return True

@@ -8,7 +8,7 @@ from fastdqn.bench.profile import COUNTERFACTUALS, advice_for, profile_rows
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import range_of
 from fastdqn.bench.work import Work
-from fastdqn.env.cores import usable_cores
+from fastdqn.env.cores import powers_up_to, usable_cores
 
 LANES = (1, 2, 4, 8, 16, 64, 256)
 
@@ -68,8 +68,7 @@ def env_threads(work: Work) -> list[int]:
     """The numbers of threads to try; [0] where the environment has no threads of its own."""
     if "threads" not in work.job.kind.settings:
         return [0]
-    cores = usable_cores()
-    return sorted({2**power for power in range(cores.bit_length()) if 2**power <= cores} | {cores})
+    return powers_up_to(usable_cores())
 
 
 def run_throughput(episodes: int, steps: int, measuring: Measuring, keeper: Keeper) -> None:

@@ -1,8 +1,8 @@
 """CartPole, all lanes in one pass of NumPy: the numbers of Gymnasium's own environment, bit for bit.
 
-Gymnasium steps one cart in some fifteen microseconds, most of it in its wrappers and in making arrays of four numbers. Here
-a tick of all lanes takes about that long. The physics is written in the same order of operations on the same 64-bit numbers,
-and every lane starts its games from a generator of its own, seeded as Gymnasium seeds it.
+Gymnasium steps one cart at a time, through three wrappers and several arrays of four numbers. Here a tick of all lanes is
+some forty calls of NumPy, however many lanes there are. The physics is written in the same order of operations on the same
+64-bit numbers, and every lane starts its games from a generator of its own, seeded as Gymnasium seeds it.
 """
 
 import math

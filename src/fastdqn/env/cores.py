@@ -25,3 +25,8 @@ def _cgroup_quota(root: Path) -> float | None:
         return float(quota) / float(period) if float(quota) > 0 else None
     except ValueError:  # cgroup v2 writes 'max' for no limit
         return None
+
+
+def powers_up_to(count: int) -> list[int]:
+    """Numbers of threads worth trying: 1, 2, 4, ... and the count itself; nothing below 1."""
+    return sorted({2**power for power in range(count.bit_length())} | {count}) if count > 0 else []

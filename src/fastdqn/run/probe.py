@@ -15,7 +15,7 @@ import torch
 
 from fastdqn.build import build, build_network, rows_per_lane, stack_of
 from fastdqn.config import Config
-from fastdqn.env.cores import usable_cores
+from fastdqn.env.cores import powers_up_to, usable_cores
 from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError
 from fastdqn.learner.flops import forward_flops, update_flops
@@ -142,10 +142,9 @@ def measured_threads(config: Config, kind: EnvKind, device: str, own_network: Ma
     question = _question("threads", config, kind, device)
     if own_network is None and (known := remembered(question)) is not None:
         return int(known)
-    choices = sorted({2**power for power in range(cores.bit_length())} | {cores})
     usage = Usage("cpu")
     usage.start()
-    rates = _try_threads(config, kind, device, own_network, [count for count in choices if count <= cores])
+    rates = _try_threads(config, kind, device, own_network, powers_up_to(cores))
     best = fewest_of_the_fastest(rates)
     if own_network is None and not usage.disturbed():  # a function cannot be told from another, so it is never remembered
         remember(question, best)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastdqn.build import measures_threads, switches_to_try
 from fastdqn.config import Config
-from fastdqn.env.cores import usable_cores
+from fastdqn.env.cores import powers_up_to, usable_cores
 from fastdqn.prepare import Job
 from fastdqn.switches import SWITCHES
 
@@ -46,11 +46,6 @@ def coordinates(job: Job, fixed: Mapping[str, Any]) -> list[Coordinate]:
 
 def _takes_long(switch: str) -> bool:
     return "compiler" in SWITCHES[switch].machine  # half a minute, so it comes last
-
-
-def powers_up_to(count: int) -> list[int]:
-    """1, 2, 4, ... and the count itself; nothing below 1."""
-    return sorted({2**power for power in range(count.bit_length())} | {count}) if count > 0 else []
 
 
 def _values(key: str, values: list[int]) -> Coordinate:

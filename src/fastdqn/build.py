@@ -25,6 +25,7 @@ from fastdqn.graphs import Graphed, Launcher, as_it_is, in_pieces
 from fastdqn.hardware import lacks
 from fastdqn.kept_memory import keep_freed_memory
 from fastdqn.learner.compiled import compiled
+from fastdqn.learner.flat import lay_flat
 from fastdqn.learner.hand_written import HandWrittenUpdate, can_be_written_by_hand
 from fastdqn.learner.lean import LeanAdam, LeanUpdate, can_be_lean, lay_out_first_layer, make_lean_greedy
 from fastdqn.learner.learner import Learner
@@ -41,6 +42,7 @@ from fastdqn.learner.update import (
     updates_before_the_target_moves,
     weights_of,
 )
+from fastdqn.learner.wide_optimizer import make_wide_optimizer
 from fastdqn.metrics import Meter, Timers
 from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
 from fastdqn.replay.arrays import ArrayReplay
@@ -58,13 +60,14 @@ from fastdqn.transition import Batch, EnvSpec
 
 BYTES_OF_PYTHON_OBJECTS = 350  # a tuple, two arrays and their numbers, per transition of the deque
 FOR_SOME_ONLY = {"lane_vector_env", "native_atari", "device_snake", "lean_mlp"}  # environments or networks
-FOR_PICTURES_ONLY = {"channels_last"}  # elsewhere it changes nothing
+FOR_OUR_NETWORKS = {"cuda_graph"}  # a user's own may do what no graph can record: that is for the user to say
+FOR_PICTURES_ONLY = {"channels_last", "folded_conv"}  # elsewhere it changes nothing
 MIN_ROWS_PER_WINDOW = 4  # a lane holds at least this many windows of (stack + n_step) rows
 
 
 def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> Parts:
     """All parts of one run, in the order a transition travels."""
-    switches, notes = active_switches(config, kind, device)
+    switches, notes = active_switches(config, kind, device, own_network is not None)
     config = with_switches(config, switches)
     spec, stack = kind.spec, stack_of(config, kind)
     timers = Timers()
@@ -99,12 +102,16 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
     )
 
 
-def active_switches(config: Config, kind: EnvKind, device: str) -> tuple[frozenset[str], list[str]]:
+def active_switches(
+    config: Config, kind: EnvKind, device: str, own_network: bool = False
+) -> tuple[frozenset[str], list[str]]:
     """What is on for this environment. A switch that cannot apply is refused when asked for, else left off."""
     wishes = config.switches
     beside_the_point = FOR_SOME_ONLY - applying(config, kind)
     for name in sorted(beside_the_point & set(wishes.on)):
         raise UserError(f"The switch {name} does not apply to {kind.spec.env_id}: {SWITCHES[name].summary}.")
+    if own_network:
+        beside_the_point = beside_the_point | (FOR_OUR_NETWORKS - set(wishes.on))
     return resolve(wishes.on, [*wishes.off, *beside_the_point], wishes.prefer, device)
 
 
@@ -305,6 +312,8 @@ def build_learner(
     if "no_grad" in switches and target is not online:
         target.requires_grad_(False)
     optimizer = build_optimizer(config, online, switches)
+    if "wide_optimizer" in switches and target is not online:
+        lay_flat(target)
     transfer = build_transfer(device, switches)
     example = example_batch(config.learner.batch_size, spec, stack, device, switches)
     update = build_update(config, online, target, optimizer, example, switches, notes)
@@ -335,6 +344,8 @@ def learns_lean(config: Config, online: QNetwork, switches: frozenset[str]) -> b
 def build_optimizer(config: Config, online: QNetwork, switches: frozenset[str]) -> torch.optim.Optimizer:
     if learns_lean(config, online, switches):
         return LeanAdam(online.parameters(), config.learner.lr, config.learner.optimizer_eps)
+    if "wide_optimizer" in switches and can_be_written_by_hand(online):
+        return make_wide_optimizer(config.learner, online)
     one_call, in_graph = "fused_optimizer" in switches, "cuda_graph" in switches
     return make_optimizer(config.learner, online, one_call=one_call, in_graph=in_graph)
 
@@ -353,7 +364,8 @@ def build_update(
     if learns_lean(config, online, switches):
         return LeanUpdate(online, target, optimizer, config.learner)
     if "hand_written" in switches and can_be_written_by_hand(online):
-        return HandWrittenUpdate(online, target, optimizer, config.learner, dtype or torch.float32)
+        fold = "folded_conv" in switches
+        return HandWrittenUpdate(online, target, optimizer, config.learner, dtype or torch.float32, fold)
     goal = make_goal(online, target, config.learner)
     if "no_grad" in switches:
         goal = without_graph(goal)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import torch
 
+from fastdqn.errors import UserError
+
 Work = Callable[[], None]  # reads and writes fixed tensors, answers nothing
 Launcher = Callable[[Work], Work]
 
@@ -30,14 +32,24 @@ class Graphed:
 
     def __call__(self) -> None:
         if self._graph is None and self._has_run:
-            self._graph = torch.cuda.CUDAGraph()
-            # thread_local: what another thread asks of CUDA meanwhile (a view, a probe) is no part of this
-            with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
-                self._work()
+            self._graph = self._recorded()
         if self._graph is not None:
             self._graph.replay()
         else:
             self._run_as_it_is()
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # thread_local: what another thread asks of CUDA meanwhile (a view, a probe) is no part of this
+            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+                self._work()
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # something that waits for the device, in a network of the user's own
+            why = str(error).splitlines()[0]
+            raise UserError(f"cuda_graph cannot record this network: {why} Turn it off: --off cuda_graph") from error
+        return graph
 
     def _run_as_it_is(self) -> None:
         caller = torch.cuda.current_stream()

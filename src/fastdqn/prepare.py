@@ -32,6 +32,7 @@ from fastdqn.learner.network import MakeBody
 from fastdqn.run.preflight import Need, check_device, check_memory, device_memory
 from fastdqn.run.probe import measured_device, measured_threads
 from fastdqn.run.tuned import AUTO, NONE, Tuned, find_profile, untuned_of, why_not, work_of
+from fastdqn.switches import dependents
 from fastdqn.transition import EnvSpec
 
 IGNORED = "the profile of fastdqn tune is ignored"
@@ -81,12 +82,31 @@ def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBod
     if device == "auto":
         device = measured_device(config, kind, network)
     check_device(device)
-    switches, _ = active_switches(config, kind, device)
-    config = with_switches(config, switches)
     parameters = _count_parameters(config, kind, network)
+    config, more = _replay_where_it_fits(config, kind, device, parameters, network is not None)
+    switches, _ = active_switches(config, kind, device, network is not None)
+    config, notes = with_switches(config, switches), (*notes, *more)
     needs = memory_needs(config, kind.spec, stack_of(config, kind), switches, parameters)
     threads = config.learner.threads or (0 if measures_threads(switches) else usable_cores())
     return Job(config, kind, device, switches, threads, parameters, needs, network, notes)
+
+
+def _replay_where_it_fits(
+    config: Config, kind: EnvKind, device: str, parameters: int, own_network: bool
+) -> tuple[Config, tuple[str, ...]]:
+    """A replay that a GPU has no room for stays in RAM, with a line; unless the GPU was asked for by name."""
+    switches, _ = active_switches(config, kind, device, own_network)
+    free, wishes = device_memory(device), config.switches
+    if free is None or not replay_on_device(switches) or "device_ring" in wishes.on:
+        return config, ()
+    needs = memory_needs(with_switches(config, switches), kind.spec, stack_of(config, kind), switches, parameters)
+    try:
+        check_memory([need for need in needs if need.on_device], free, where=f"memory on {device}")
+    except UserError as fault:
+        apart = sorted({"device_ring", *dependents("device_ring")} - set(wishes.on))
+        wishes = wishes.model_copy(update={"off": [*wishes.off, *apart]})
+        return config.model_copy(update={"switches": wishes}), (f"the replay stays in RAM. {fault}",)
+    return config, ()
 
 
 def check_memory_of(job: Job) -> None:

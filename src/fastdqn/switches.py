@@ -187,7 +187,6 @@ LADDER = (
         "replay/device_ring.py",
         Promise.SAME_DISTRIBUTION,
         "the ring lives in GPU memory and batches are drawn there; off: they are drawn on the host and copied",
-        default=False,
         needs=("frame_ring",),
         machine=("cuda",),
     ),
@@ -196,7 +195,6 @@ LADDER = (
         "graphs.py",
         Promise.SAME_NUMBERS,
         "acting, storing, and drawing with its updates are one launch each; off: kernel by kernel",
-        default=False,
         needs=("device_ring", "fused_optimizer"),
         machine=("cuda",),
         clashes=("fp16", "compile"),
@@ -206,8 +204,23 @@ LADDER = (
         "env/device_snake.py",
         Promise.SAME_NUMBERS,
         "Snake's boards live in GPU memory and are stepped there; off: they are stepped on the host and copied",
-        default=False,
         needs=("device_ring", "lane_vector_env"),
+        machine=("cuda",),
+    ),
+    Switch(
+        "wide_optimizer",
+        "learner/wide_optimizer.py",
+        Promise.SAME_NUMBERS,
+        "one kernel steps all weights on the whole GPU; off: torch's fused Adam, which keeps most of a GPU waiting",
+        needs=("hand_written", "fused_optimizer"),
+        machine=("cuda", "compiler"),
+    ),
+    Switch(
+        "folded_conv",
+        "learner/folding.py",
+        Promise.SAME_NUMBERS,
+        "a first convolution with long strides reads blocks of pixels as channels; off: few channels, and slow products",
+        needs=("hand_written",),
         machine=("cuda",),
     ),
     Switch(
@@ -243,6 +256,12 @@ def resolve(
         notes.append(f"{gives_way} is left off: it {_trouble(SWITCHES[gives_way], active)}")
         active.discard(gives_way)
     return frozenset(active), notes
+
+
+def dependents(name: str) -> set[str]:
+    """The switches that need this one, at first or second hand."""
+    found = {switch.name for switch in LADDER if name in switch.needs}
+    return found.union(*(dependents(other) for other in found))
 
 
 def _leave_what_the_machine_lacks(active: set[str], on: list[str], prefer: list[str], device: str) -> list[str]:

@@ -87,11 +87,12 @@ def make_runner(env, on, off, seed=1, **more):
 @pytest.mark.gpu
 @pytest.mark.parametrize("on", [RING, BOARDS], ids=["ring", "boards"])
 @pytest.mark.parametrize("env", ["snake", "catch"])
-def test_a_graph_does_what_its_kernels_do_one_by_one(env, on):
+def test_a_graph_does_what_its_kernels_do_one_by_one(env, on, monkeypatch):
     """Two runs of one seed, with graphs and without: the same rows, draws, losses and weights, while the learning rate,
     epsilon and the target network change on the way."""
     if env != "snake" and on is BOARDS:
         pytest.skip("only Snake has boards on a device")
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)  # else two runs without graphs differ as well
     more = {
         "actor.epsilon_steps": 1500,
         "learner.lr": 1e-3,

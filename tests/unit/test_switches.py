@@ -7,7 +7,7 @@ from fastdqn.build import active_switches, build
 from fastdqn.env.registry import find_env
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
-from fastdqn.switches import LADDER, Promise, Switch, resolve
+from fastdqn.switches import LADDER, Promise, Switch, dependents, resolve
 from tests.unit.tiny import TINY_SNAKE
 
 DEFAULTS = {switch.name for switch in LADDER if switch.default}
@@ -31,7 +31,13 @@ def fake(name, **more):
     return Switch(name, "x.py", Promise.SAME_NUMBERS, "made up", **more)
 
 
-def test_no_wish_gives_the_defaults():
+@pytest.fixture
+def compiler(monkeypatch):
+    """A machine with all that Triton needs."""
+    monkeypatch.setitem(hardware.NEEDS, "compiler", lambda device: "")
+
+
+def test_no_wish_gives_the_defaults(compiler):
     assert resolve((), (), device="cuda") == (frozenset(ON_A_GPU), [])
 
 
@@ -67,13 +73,19 @@ def test_on_and_off_at_once_is_refused():
         resolve(("frame_ring",), ("frame_ring",))
 
 
-def test_a_default_follows_what_it_needs_and_says_so():
+def test_a_default_follows_what_it_needs_and_says_so(compiler):
     active, notes = resolve((), ("array_replay",), device="cuda")
-    assert active == ON_A_GPU - {"array_replay", "frame_ring", "compiled_draw"}
-    assert notes == [
+    assert active == ON_A_GPU - {"array_replay"} - dependents("array_replay")
+    assert notes[:2] == [
         "frame_ring is left off: it needs array_replay",
         "compiled_draw is left off: it needs frame_ring",
     ]
+    assert len(notes) == len(dependents("array_replay"))
+
+
+def test_what_needs_a_switch_at_first_and_second_hand():
+    assert dependents("array_replay") == {"frame_ring", "compiled_draw", "device_ring", "cuda_graph", "device_snake"}
+    assert dependents("tf32") == set()
 
 
 def test_a_wish_without_what_it_needs_is_refused():

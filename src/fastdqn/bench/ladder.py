@@ -14,7 +14,7 @@ from fastdqn.build import FOR_SOME_ONLY, active_switches, applying
 from fastdqn.errors import UserError
 from fastdqn.hardware import lacks
 from fastdqn.prepare import Job
-from fastdqn.switches import LADDER, Switch
+from fastdqn.switches import LADDER, Switch, dependents
 
 TEXTBOOK = "textbook"
 CEILING_SECONDS = 2.0
@@ -56,9 +56,8 @@ def _extra(job: Job, switch: Switch, top: str) -> Rung | None:
     lacking += [name for name in switch.needs if name not in job.switches]
     if missing := next(filter(None, lacking), ""):
         return Rung(f"default + {switch.name}", "extra", job.switches, switch, top, skipped=f"needs {missing}")
-    clashing = _and_what_needs(
-        {other.name for other in LADDER if switch.name in other.clashes or other.name in switch.clashes}
-    )
+    clashing = {other.name for other in LADDER if switch.name in other.clashes or other.name in switch.clashes}
+    clashing = clashing.union(*(dependents(name) for name in clashing))
     rung = Rung(f"default + {switch.name}", "extra", job.switches - clashing | {switch.name}, switch, top)
     wishes = job.config.switches.model_copy(update={"on": (switch.name,), "off": tuple(clashing), "prefer": ()})
     try:
@@ -70,15 +69,8 @@ def _extra(job: Job, switch: Switch, top: str) -> Rung | None:
 
 def _without(switch: Switch, default: frozenset[str], top: str) -> Rung:
     """The default without one switch, and without those that need it."""
-    gone = _and_what_needs({switch.name})
+    gone = {switch.name, *dependents(switch.name)}
     return Rung(f"default without {switch.name}", "leave_one_out", default - gone, switch, top)
-
-
-def _and_what_needs(names: set[str]) -> set[str]:
-    """These switches, and all that need one of them."""
-    while more := {other.name for other in LADDER if names & set(other.needs)} - names:
-        names = names | more
-    return names
 
 
 def run_ladder(work: Work, measuring: Measuring, leave_one_out: bool, keeper: Keeper) -> None:

@@ -120,13 +120,16 @@ def _load_in_place(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
     optimizer.load_state_dict(saved)
     _lay_out_like_weights(optimizer)
     for weight, moments in own.items():
-        optimizer.state[weight] = {name: _filled(moments.get(name), new) for name, new in optimizer.state[weight].items()}
+        saved_moments = optimizer.state[weight] or dict.fromkeys(moments, 0.0)  # nothing saved: no step was made
+        optimizer.state[weight] = {name: _filled(moments.get(name), new) for name, new in saved_moments.items()}
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = _filled(rate, group["lr"])
 
 
 def _filled(old: Any, new: Any) -> Any:
-    return old.copy_(new) if isinstance(old, Tensor) and isinstance(new, Tensor) else new
+    if not isinstance(old, Tensor):
+        return new
+    return old.copy_(new) if isinstance(new, Tensor) else old.fill_(new)
 
 
 def _lay_out_like_weights(optimizer: torch.optim.Optimizer) -> None:

@@ -133,6 +133,8 @@ def _nature_cnn(
         nn.ReLU(),
         nn.Flatten(),
     ]
-    with torch.no_grad():
-        features = nn.Sequential(*layers)(torch.zeros(1, *state_shape)).shape[1]
+    height, width = state_shape[1:]
+    for kernel, stride in ((8, 4), (4, 2), (3, 1)):
+        height, width = ((side - kernel) // stride + 1 for side in (height, width))
+    features = third * height * width  # by arithmetic: a pass to find out would import half of torch
     return nn.Sequential(*layers, *_dense(features, hidden, num_actions))

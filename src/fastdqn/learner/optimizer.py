@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from fastdqn.config import LearnerConfig
 
+ALPHA = 0.95  # of Nature's RMSprop: centred, squared gradients averaged over 20 updates
+
 
 def make_optimizer(
     config: LearnerConfig, network: nn.Module, *, one_call: bool = False, in_graph: bool = False
@@ -26,5 +28,4 @@ def _make(config: LearnerConfig, weights: list[Tensor], one_call: bool, in_graph
         how |= {"fused": True} if one_call else {}
         return torch.optim.Adam(weights, lr=lr, eps=config.optimizer_eps, **how)
     how |= {"foreach": True} if one_call else {}
-    # Nature's RMSprop: centred, squared-gradient momentum 0.95
-    return torch.optim.RMSprop(weights, lr=lr, alpha=0.95, eps=config.optimizer_eps, centered=True, **how)
+    return torch.optim.RMSprop(weights, lr=lr, alpha=ALPHA, eps=config.optimizer_eps, centered=True, **how)

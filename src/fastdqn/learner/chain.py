@@ -1,0 +1,240 @@
+"""A network as a chain of layers whose passes, forward and back, are written out (hand_written.py puts them together).
+
+    y = x W' + b        dx = dy W       dW = dy' x      db = sum of dy
+    y = max(x, 0)       dx = dy where y > 0
+
+Weights are computed with in the format of the passes: the network's own in float32, shortened copies otherwise. Where the
+network scales its input, the first weights are scaled instead: they are fewer than the pixels, and bytes are exact in every
+format.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fastdqn.learner.flat import flat_of, like_in
+from fastdqn.learner.folding import Folding, folding_of
+from fastdqn.learner.network import QNetwork, laid_out
+
+Layers = list[tuple[nn.Module, bool]]  # a layer with weights (or Flatten), and whether a ReLU follows it
+
+
+def chain_of(network: QNetwork) -> Layers | None:
+    """The network's layers, or None: one of the user's own may be anything."""
+    body = getattr(network, "body", None)
+    if not isinstance(body, nn.Sequential):
+        return None
+    chain: Layers = []
+    for layer in body:
+        if type(layer) is nn.ReLU and chain and not chain[-1][1]:
+            chain[-1] = (chain[-1][0], True)
+        elif _is_plain(layer):
+            chain.append((layer, False))
+        else:
+            return None
+    return chain if chain and type(chain[-1][0]) is nn.Linear and not chain[-1][1] else None
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """A linear layer or convolution with a bias, or a Flatten of everything but the batch."""
+    if type(layer) is nn.Flatten:
+        return (layer.start_dim, layer.end_dim) == (1, -1)
+    if type(layer) is nn.Conv2d and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):
+        return False
+    return type(layer) in (nn.Linear, nn.Conv2d) and layer.bias is not None and not layer._forward_hooks
+
+
+class Chain:
+    """Passes through a network's layers, with its weights as they are computed with."""
+
+    def __init__(self, network: QNetwork, dtype: torch.dtype, fold: bool = False) -> None:
+        """`fold`: the first convolution reads blocks of pixels as channels (folding.py), where it can."""
+        chain = chain_of(network)
+        assert chain is not None, "build.py asks can_be_written_by_hand first"
+        self._dtype, self._layout, self._scale = dtype, network.memory_format, network.scale
+        self._own: list[list[Tensor]] = [list(layer.parameters(recurse=False)) for layer, _ in chain]
+        self._first = next(number for number, own in enumerate(self._own) if own)  # the first layer with weights
+        self._folding = folding_of(chain[self._first][0]) if fold else None
+        self._layers = [
+            _STEPS[type(layer)](layer, relu, self._folding if number == self._first else None)
+            for number, (layer, relu) in enumerate(chain)
+        ]
+        self._copies = Copies([weight for own in self._own for weight in own], dtype)
+        taken = iter(self._copies.taken)
+        self._taken = [[next(taken) for _ in own] for own in self._own]
+        first = self._own[self._first][0]
+        if self._scale != 1.0 or self._folding is not None:
+            shape = first.shape if self._folding is None else self._folding.kernel_shape(first)
+            layout = self._layout if self._folding is None else torch.channels_last
+            self._taken[self._first][0] = torch.empty(shape, dtype=dtype, device=first.device).contiguous(
+                memory_format=layout if first.dim() == 4 else torch.preserve_format
+            )
+        self._versions: list[int] = []
+        self.take_weights()
+
+    def take_weights(self) -> None:
+        """The weights anew, shortened, scaled and folded where they are not computed with as they are."""
+        self._copies.take()
+        own, taken = self._own[self._first][0].data, self._taken[self._first][0]
+        if self._folding is not None:
+            own, taken = self._folding.in_blocks(own), self._folding.as_blocks(taken)
+        if taken.data_ptr() != own.data_ptr():
+            torch.mul(own, self._scale, out=taken)
+
+    def has_moved(self) -> bool:
+        """Whether a target network was changed since this was last asked. Only for those: torch counts the changes that
+        copying and mixing make, but not those of a fused optimizer."""
+        before, self._versions = self._versions, [weight._version for own in self._own for weight in own]
+        return before != self._versions
+
+    def prepared(self, state: Tensor) -> Tensor:
+        """The state in the format and layout that is computed in; not scaled, the first weights are."""
+        if self._folding is not None:
+            return self._folding.picture(state, self._dtype)
+        return laid_out(state.to(self._dtype), self._layout)
+
+    def values(self, x: Tensor) -> Tensor:
+        return self.forward(x)[-1]
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """What goes into each layer, and last what comes out."""
+        passed = [x]
+        for layer, taken in zip(self._layers, self._taken, strict=True):
+            passed.append(layer.forward(passed[-1], taken))
+        return passed
+
+    def backward(self, passed: Sequence[Tensor], slope: Tensor) -> None:
+        """Fills the gradients of the network's weights from the slope of the loss at its output."""
+        for number in range(len(self._layers) - 1, self._first - 1, -1):
+            layer, goes_on = self._layers[number], number > self._first  # below the first weights nobody asks
+            if layer.relu:
+                slope = torch.ops.aten.threshold_backward(slope, passed[number + 1], 0)
+            gradients = [_gradient_of(weight) for weight in self._own[number]]
+            slope = layer.backward(passed[number], slope, self._taken[number], gradients, goes_on)
+        first = self._own[self._first][0].grad
+        if self._scale != 1.0 and first is not None:
+            first *= self._scale
+
+
+class Copies:
+    """The weights in another format: one stretch of memory if they are one, so that one kernel copies them."""
+
+    def __init__(self, weights: list[Tensor], dtype: torch.dtype) -> None:
+        own = [weight.data for weight in weights]
+        self.taken, self._from, self._to = own, list[Tensor](), list[Tensor]()
+        if dtype == torch.float32:
+            return
+        flat = flat_of(own)
+        if flat is None:
+            self._from, self._to = own, [weight.to(dtype) for weight in own]
+            self.taken = list(self._to)
+        else:
+            self._from, self._to = [flat], [flat.to(dtype)]
+            self.taken = [like_in(self._to[0], weight) for weight in own]
+
+    def take(self) -> None:
+        if self._to:
+            torch._foreach_copy_(self._to, self._from) if len(self._to) > 1 else self._to[0].copy_(self._from[0])
+
+
+class Step(Protocol):
+    """One layer's passes. `taken` are its weights as they are computed with, `gradients` those of its own, to be filled."""
+
+    relu: bool  # follows it
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor: ...
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        """Gives the slope at its input, if it `goes_on` from there."""
+        ...
+
+
+class FlattenLayer:
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        self.relu = relu
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        return x.flatten(1)
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        return slope.view(into.shape) if into.is_contiguous() else slope.reshape(into.shape)
+
+
+class LinearLayer:
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        self.relu = relu
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        weight, bias = taken
+        if self.relu:
+            return torch._addmm_activation(bias, x, weight.t())  # a product, then ReLU, in one kernel on a GPU
+        return torch.nn.functional.linear(x, weight, bias)
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        of_weight, of_bias = gradients
+        product(slope.t(), into, of_weight)
+        torch.sum(slope, 0, dtype=torch.float32, out=of_bias)
+        return slope @ taken[0] if goes_on else slope
+
+
+class ConvLayer:
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        assert isinstance(layer, nn.Conv2d)
+        self.relu, self._folding = relu, folding
+        stride = (1, 1) if folding is not None else layer.stride
+        padding: Any = layer.padding  # never a word: chain_of leaves those alone
+        self._stride, self._padding, self._dilation, self._groups = stride, padding, layer.dilation, layer.groups
+        self._ones: dict[int, Tensor] = {}
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        kernel, bias = taken
+        if self.relu and x.is_cuda:
+            return torch.cudnn_convolution_relu(x, kernel, bias, self._stride, self._padding, self._dilation, self._groups)
+        out = torch.conv2d(x, kernel, bias, self._stride, self._padding, self._dilation, self._groups)
+        return out.relu_() if self.relu else out
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        of_kernel, of_bias = gradients
+        sums_apart = slope.is_cuda and slope.is_contiguous(memory_format=torch.channels_last)
+        back, kernel, bias = torch.ops.aten.convolution_backward(
+            slope, into, taken[0], [len(of_bias)], self._stride, self._padding, self._dilation, False, [0, 0], self._groups,
+            [goes_on, True, not sums_apart],
+        )  # fmt: skip
+        if self._folding is not None:
+            of_kernel, kernel = self._folding.in_blocks(of_kernel), self._folding.as_blocks(kernel)
+        of_kernel.copy_(kernel)
+        of_bias.copy_(self._sums(slope) if sums_apart else bias)
+        return back if goes_on else slope
+
+    def _sums(self, slope: Tensor) -> Tensor:
+        """Of each channel, as a product with ones: torch's own sum over pictures takes longer than the convolution."""
+        by_channel = slope.permute(0, 2, 3, 1).flatten(0, 2)  # (B * height * width, channels), a view
+        rows = len(by_channel)
+        if rows not in self._ones:
+            self._ones[rows] = torch.ones(1, rows, dtype=slope.dtype, device=slope.device)
+        return (self._ones[rows] @ by_channel).squeeze(0)
+
+
+_STEPS: dict[type[nn.Module], Callable[[nn.Module, bool, Folding | None], Step]] = {
+    nn.Flatten: FlattenLayer,
+    nn.Linear: LinearLayer,
+    nn.Conv2d: ConvLayer,
+}
+
+
+def product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """a @ b into float32, without a copy where torch can."""
+    if a.dtype == out.dtype:
+        torch.mm(a, b, out=out)
+    elif a.is_cuda:
+        torch.ops.aten.mm.dtype_out(a, b, out.dtype, out=out)
+    else:
+        out.copy_(a @ b)
+
+
+def _gradient_of(weight: Tensor) -> Tensor:
+    """The gradient's own memory: nothing is allocated for it after the first update."""
+    if weight.grad is None:
+        weight.grad = torch.empty_like(weight)
+    return weight.grad

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import tyro
@@ -137,13 +137,15 @@ class Sweep(_Judged):
 
     values: Annotated[Positional[tuple[str, ...]], arg(metavar="KEY=V1,V2,...")] = ()
     """the setting and its values; give several to move them together"""
+    alone: bool = False
+    """also time the environment alone, with the lanes, groups and threads of the first row: no run can be faster"""
 
     def execute(self) -> int:
         from fastdqn.bench.sweep import parse_sweep, run_sweep
 
         if not self.values:
             raise UserError("What is to be swept? For example: fastdqn bench sweep snake learner.batch_size=32,64,128")
-        measuring, points = self.measuring(), parse_sweep(list(self.values))
+        measuring, points = replace(self.measuring(), alone=self.alone), parse_sweep(list(self.values))
         work = self.work(points[0])
         return self.measure("sweep", work, measuring, lambda keeper: run_sweep(work, points, measuring, keeper))
 

@@ -23,6 +23,7 @@ class Measuring:
     seconds: float = 10.0  # of one timed stretch
     repeats: int = 3
     seeds: int = 0  # runs that are trained to judge learning; 0: learning is not measured
+    alone: bool = False  # a sweep times the environment alone too, in turns with its rows
     timed: bool = True  # False: only learning is measured
     stop_at_target: bool = False  # a run ends when it is solved, and what comes after is not seen
     jobs: int = 1  # trained at the same time; more than one, and their minutes mean nothing

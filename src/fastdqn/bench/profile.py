@@ -9,8 +9,13 @@ from typing import Any
 
 import torch
 
+from fastdqn import seeding
+from fastdqn.actor.device_actor import DeviceActor
+from fastdqn.actor.games import Game
 from fastdqn.bench.measure import Change
+from fastdqn.errors import UserError
 from fastdqn.learner.learner import look_at_nothing
+from fastdqn.runner.ceiling import play_at_random
 from fastdqn.runner.ports import Parts
 from fastdqn.transition import Batch
 
@@ -48,7 +53,24 @@ def random_actions(parts: Parts) -> None:
     parts.actor.epsilon_at = lambda step: 1.0
 
 
+def environment_alone(parts: Parts) -> None:
+    """Only the environment is left, played at random with its lanes, groups and threads: no run can be faster."""
+    env, actor, rng = parts.env, parts.actor, seeding.stream(parts.config.seed, "env alone")
+    if isinstance(actor, DeviceActor):
+        raise UserError("The environment alone can be timed where it steps on the host: turn device_snake off.")
+
+    def step(group: int) -> tuple[int, list[Game]]:
+        steps = play_at_random(env, group, rng)
+        actor.steps += steps
+        return steps, []
+
+    actor.step = step  # type: ignore[method-assign]
+    buffer_fill_only(parts)
+
+
+ALL_BUT_THE_ENVIRONMENT = "all but the environment"
 COUNTERFACTUALS: dict[str, Change] = {
+    ALL_BUT_THE_ENVIRONMENT: environment_alone,
     "updates": buffer_fill_only,
     "sampling": constant_batch,
     "the optimizer step": no_optimizer_step,

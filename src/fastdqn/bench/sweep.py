@@ -6,12 +6,15 @@ import yaml
 
 from fastdqn.bench.conduct import Conductor, Measuring, Variant, seconds_for
 from fastdqn.bench.judge import Judge
+from fastdqn.bench.profile import ALL_BUT_THE_ENVIRONMENT
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import speed_columns
 from fastdqn.bench.work import Work
 from fastdqn.config import parse_number
 from fastdqn.errors import UserError
 from fastdqn.prepare import check_memory_of, prepare
+
+ALONE = "the environment alone"
 
 
 def parse_sweep(texts: list[str]) -> list[dict[str, Any]]:
@@ -82,6 +85,9 @@ def run_sweep(work: Work, points: list[dict[str, Any]], measuring: Measuring, ke
         for name, point in named.items()
         if measuring.timed
     ]
+    if measuring.alone and measuring.timed:
+        alone = {"without": ALL_BUT_THE_ENVIRONMENT, "seconds": measuring.seconds}
+        variants.append(Variant(ALONE, work.task(points[0], task="speed", **alone)))
     judge = Judge(work, measuring)
     judge.check(named)
     speeds: dict[str, list[dict[str, Any]]] = {}
@@ -94,6 +100,8 @@ def run_sweep(work: Work, points: list[dict[str, Any]], measuring: Measuring, ke
             for name, point in named.items()
             if name in speeds or name in judge.trained
         ]
+        if ALONE in speeds:
+            keeper.record["rows"].append({"value": ALONE, "rung": ALONE} | _speeds(speeds[ALONE], speeds.get(reference)))
         keeper.curves = judge.curves()
         keeper.save()
 

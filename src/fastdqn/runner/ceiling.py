@@ -22,9 +22,12 @@ def env_alone(env: LaneEnv, seed: int, seconds: float = 2.0, warmup_ticks: int =
 
 
 def _tick(env: LaneEnv, rng: np.random.Generator) -> int:
-    steps = 0
-    for group, lanes in enumerate(env.groups):
-        tick = env.recv(group)
-        steps += int((~tick.first).sum())
-        env.send(group, rng.integers(env.spec.num_actions, size=lanes.stop - lanes.start))
+    return sum(play_at_random(env, group, rng) for group in range(len(env.groups)))
+
+
+def play_at_random(env: LaneEnv, group: int, rng: np.random.Generator) -> int:
+    """One tick of one group; how many steps it was."""
+    tick, lanes = env.recv(group), env.groups[group]
+    steps = int((~tick.first).sum())  # before send: the tick is valid until then
+    env.send(group, rng.integers(env.spec.num_actions, size=lanes.stop - lanes.start))
     return steps

@@ -1,7 +1,6 @@
 """The kernels of wide_optimizer.py, compiled by Triton when they are first called."""
 
 import math
-from typing import Any
 
 import triton
 import triton.language as tl
@@ -29,11 +28,11 @@ def rmsprop(
     _rmsprop[(triton.cdiv(size, BLOCK),)](weights, gradients, squares, means, lr, size, eps, alpha, BLOCK)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _adam(
-    weights: Any, gradients: Any, means: Any, squares: Any, steps: Any, lr: Any, size: Any, eps: Any, beta1: Any,
-    beta2: Any, log_beta1: tl.constexpr, log_beta2: tl.constexpr, BLOCK: tl.constexpr,
-) -> None:  # fmt: skip
+    weights, gradients, means, squares, steps, lr, size, eps, beta1,
+    beta2, log_beta1: tl.constexpr, log_beta2: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < size
     gradient = tl.load(gradients + place, inside)
@@ -50,10 +49,10 @@ def _adam(
     tl.store(squares + place, square, inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _rmsprop(
-    weights: Any, gradients: Any, squares: Any, means: Any, lr: Any, size: Any, eps: Any, alpha: Any, BLOCK: tl.constexpr,
-) -> None:  # fmt: skip
+    weights, gradients, squares, means, lr, size, eps, alpha, BLOCK: tl.constexpr,
+):  # fmt: skip
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < size
     gradient = tl.load(gradients + place, inside)

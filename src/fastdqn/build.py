@@ -55,7 +55,7 @@ from fastdqn.replay.ring import Ring, bytes_per_row
 from fastdqn.replay.sampler import UniformSampler
 from fastdqn.replay.textbook import DequeReplay
 from fastdqn.runner.ports import Parts, ReplaySink
-from fastdqn.switches import SWITCHES, Promise, resolve
+from fastdqn.switches import SWITCHES, Promise, dependents, resolve
 from fastdqn.transition import Batch, EnvSpec
 
 BYTES_OF_PYTHON_OBJECTS = 350  # a tuple, two arrays and their numbers, per transition of the deque
@@ -294,6 +294,15 @@ def replay_bytes_per_row(spec: EnvSpec, stack: int, switches: frozenset[str]) ->
 
 def replay_on_device(switches: frozenset[str]) -> bool:
     return "device_ring" in switches
+
+
+def with_replay_in_ram(config: Config) -> Config | None:
+    """The config with the replay on the host; None where the device was asked for by name, or by what needs it."""
+    resident, wishes = {"device_ring", *dependents("device_ring")}, config.switches
+    if resident & set(wishes.on):
+        return None
+    off = (*wishes.off, *sorted(resident - set(wishes.off)))
+    return config.model_copy(update={"switches": wishes.model_copy(update={"off": off})})
 
 
 def build_learner(

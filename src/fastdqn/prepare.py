@@ -21,6 +21,7 @@ from fastdqn.build import (
     replay_on_device,
     rows_per_lane,
     stack_of,
+    with_replay_in_ram,
     with_switches,
 )
 from fastdqn.config import Config, load_preset, make_config, parse_number
@@ -32,7 +33,6 @@ from fastdqn.learner.network import MakeBody
 from fastdqn.run.preflight import Need, check_device, check_memory, device_memory
 from fastdqn.run.probe import measured_device, measured_threads
 from fastdqn.run.tuned import AUTO, NONE, Tuned, find_profile, untuned_of, why_not, work_of
-from fastdqn.switches import dependents
 from fastdqn.transition import EnvSpec
 
 IGNORED = "the profile of fastdqn tune is ignored"
@@ -96,16 +96,14 @@ def _replay_where_it_fits(
 ) -> tuple[Config, tuple[str, ...]]:
     """A replay that a GPU has no room for stays in RAM, with a line; unless the GPU was asked for by name."""
     switches, _ = active_switches(config, kind, device, own_network)
-    free, wishes = device_memory(device), config.switches
-    if free is None or not replay_on_device(switches) or "device_ring" in wishes.on:
+    free, in_ram = device_memory(device), with_replay_in_ram(config)
+    if free is None or in_ram is None or not replay_on_device(switches):
         return config, ()
     needs = memory_needs(with_switches(config, switches), kind.spec, stack_of(config, kind), switches, parameters)
     try:
         check_memory([need for need in needs if need.on_device], free, where=f"memory on {device}")
     except UserError as fault:
-        apart = sorted({"device_ring", *dependents("device_ring")} - set(wishes.on))
-        wishes = wishes.model_copy(update={"off": [*wishes.off, *apart]})
-        return config.model_copy(update={"switches": wishes}), (f"the replay stays in RAM. {fault}",)
+        return in_ram, (f"the replay stays in RAM. {fault}",)
     return config, ()
 
 

@@ -16,7 +16,7 @@ from fastdqn.learner.learner import Learner
 from fastdqn.learner.transfer import plain_transfer
 from fastdqn.prepare import prepare
 from fastdqn.runner.ports import Parts
-from fastdqn.switches import LADDER
+from fastdqn.switches import dependents
 from fastdqn.transition import Batch
 
 
@@ -41,8 +41,8 @@ CATCH_NATURE = Setup("catch", COMMON | {"network.kind": "nature", "network.chann
 
 def parts_of(setup: Setup, on: Iterable[str] = (), off: Iterable[str] = (), device: str = "cpu", **learner: Any) -> Parts:
     """What build.py makes of this setup; `learner` are settings of that section."""
-    # hand_written leaves nothing of what most switches change, so it and what needs it are off unless asked for
-    off = {*off, "hand_written", *(switch.name for switch in LADDER if "hand_written" in switch.needs)} - {*on}
+    # hand_written leaves nothing of what most switches change, and a graph clashes with some: off unless asked for
+    off = {*off, "cuda_graph", "hand_written", *dependents("hand_written")} - {*on}
     wishes = {"device": device, "switches.on": list(on), "switches.off": sorted(off)}
     chosen = {f"learner.{name}": value for name, value in learner.items()}
     job = prepare(setup.env, settings=setup.settings | wishes | chosen)

@@ -11,10 +11,11 @@ import psutil
 import pytest
 import torch
 
+from fastdqn import hardware
 from fastdqn.build import build_network, build_replay
 from fastdqn.env.cores import usable_cores
 from fastdqn.errors import UserError
-from fastdqn.prepare import memory_needs, prepare
+from fastdqn.prepare import check_memory_of, memory_needs, prepare
 from fastdqn.run import preflight
 from fastdqn.run.preflight import (
     RESERVE_BYTES,
@@ -297,3 +298,33 @@ def test_cores_of_cgroup_v1(tmp_path, monkeypatch, quota, cores):
 def test_cores_of_an_affinity_mask(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3}, raising=False)
     assert usable_cores(tmp_path) == 1
+
+
+# ---------------------------------------------------------------- where the replay lives
+
+
+def on_a_gpu_with(monkeypatch, free):
+    prepared = importlib.import_module("fastdqn.prepare")
+    monkeypatch.setattr(prepared, "check_device", lambda device: None)
+    monkeypatch.setattr(prepared, "device_memory", lambda device: free if device.startswith("cuda") else None)
+    monkeypatch.setitem(hardware.NEEDS, "bf16", lambda device: "")  # else torch is asked, which finds no GPU
+
+
+@pytest.mark.parametrize(("free", "on_device"), [(3 * GB, False), (40 * GB, True)])
+def test_a_replay_that_the_gpu_has_no_room_for_stays_in_ram_with_a_line(monkeypatch, free, on_device):
+    on_a_gpu_with(monkeypatch, free)
+    job = prepare("pong", settings={"device": "cuda"})  # a million frames, 7.1 GB
+    assert [need.on_device for need in job.needs if need.name == "replay"] == [on_device]
+    assert {"device_ring", "cuda_graph"} & job.switches == ({"device_ring", "cuda_graph"} if on_device else set())
+    lines = [note for note in job.notes if note.startswith("the replay stays in RAM. This run needs 7.1 GB of memory on cuda")]
+    assert len(lines) == (not on_device)
+    assert on_device or "The largest that fits: --set replay.capacity=" in lines[0]
+
+
+@pytest.mark.parametrize("asked", ["device_ring", "cuda_graph"])
+def test_a_replay_that_was_asked_onto_the_gpu_is_not_put_elsewhere(monkeypatch, asked):
+    on_a_gpu_with(monkeypatch, 3 * GB)
+    job = prepare("pong", settings={"device": "cuda", "switches.on": [asked]})
+    assert [need.on_device for need in job.needs if need.name == "replay"] == [True]
+    with pytest.raises(UserError, match=r"memory on cuda .*The largest that fits: --set replay.capacity=\d+$"):
+        check_memory_of(job)

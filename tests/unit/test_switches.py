@@ -51,7 +51,7 @@ def test_a_trade_is_never_a_default():
 
 
 @pytest.mark.parametrize("name", sorted(ON_A_GPU - NEEDED))
-def test_each_can_be_turned_off_alone(name):
+def test_each_can_be_turned_off_alone(name, compiler):
     assert resolve((), (name,), device="cuda") == (frozenset(ON_A_GPU - {name}), [])
 
 
@@ -176,7 +176,7 @@ def test_short_numbers_give_way_to_the_lean_update_unless_asked_for(machine):
 def test_what_is_preferred_and_cannot_be_had_is_left_off_with_a_line(machine):
     machine(bf16="an abacus", compiler="a typewriter")
     active, notes = resolve((), (), ("bf16", "channels_last", "compile"))
-    assert active == DEFAULTS | {"channels_last"}
+    assert active == DEFAULTS - {"wide_optimizer"} | {"channels_last"}
     assert notes == ["left off, for want of an abacus: bf16", "left off, for want of a typewriter: compile"]
 
 
@@ -204,9 +204,10 @@ def test_off_wins_over_preferred_without_a_line(machine):
 def test_what_is_preferred_gives_way_to_what_is_asked_for(machine):
     machine()
     active, notes = resolve(("fp16",), (), ("bf16",))
-    assert active == DEFAULTS - {"hand_written", "target_ahead", "lean_mlp"} | {"fp16"}
-    clashing = [f"{name} is left off: it does not go together with fp16" for name in ("hand_written", "bf16")]
-    following = [f"{name} is left off: it needs hand_written" for name in ("target_ahead", "lean_mlp")]
+    needing = dependents("hand_written")
+    assert active == DEFAULTS - {"hand_written", "cuda_graph", *needing} | {"fp16"}
+    clashing = [f"{name} is left off: it does not go together with fp16" for name in ("hand_written", "bf16", "cuda_graph")]
+    following = [f"{name} is left off: it needs hand_written" for name in needing]
     assert sorted(notes) == sorted([*clashing, *following])
 
 

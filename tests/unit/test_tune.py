@@ -259,15 +259,6 @@ def test_what_the_user_set_is_not_searched():
     assert left == {"learner.threads", "actor.groups"} & everything
 
 
-def test_a_switch_is_tried_with_those_that_build_on_it(monkeypatch, tensors_on_the_cpu):
-    """The ring on the device may lose what it wins once its work is one launch."""
-    monkeypatch.setattr("fastdqn.build.lacks", lambda need, device: "")
-    job = prepare("snake", settings={"device": "cpu"})
-    by_name = {coordinate.name: coordinate for coordinate in coordinates(job, {})}
-    tried = [point["switches.on"] for point in by_name["device_ring"].neighbours(start_of(job), job)]
-    assert tried == [["device_ring"], ["device_ring", "cuda_graph"], ["device_ring", "cuda_graph", "device_snake"]]
-
-
 def test_a_switch_that_is_on_is_turned_off():
     job = prepare("catch", settings={"device": "cpu", "switches.on": ["channels_last"]})
     by_name = {coordinate.name: coordinate for coordinate in coordinates(job, {})}

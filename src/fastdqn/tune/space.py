@@ -69,18 +69,13 @@ def _other_lanes(point: Point, job: Job) -> list[Point]:
 
 
 def _switches(job: Job) -> list[Coordinate]:
-    """The switches that win on some machines and lose on others, each turned over: by itself and, when that is on, with
-    those that build on it, because a part alone may lose what the whole wins."""
+    """The switches that win on some machines and lose on others, each turned over."""
     names = switches_to_try(job.config, job.kind, job.device)
 
     def turned_over(name: str) -> Coordinate:
         def neighbours(point: Point, job: Job) -> list[Point]:
-            if name in job.switches:
-                return [_with_switches(point, off=[name])]
-            chain = [name]
-            for other in names:
-                chain += [other] * bool(set(SWITCHES[other].needs) & set(chain))
-            return [_with_switches(point, on=chain[: count + 1]) for count in range(len(chain))]
+            on_now = name in job.switches
+            return [_with_switches(point, off=[name]) if on_now else _with_switches(point, on=[name])]
 
         return Coordinate(name, neighbours)
 

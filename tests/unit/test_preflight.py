@@ -316,7 +316,8 @@ def test_a_replay_that_the_gpu_has_no_room_for_stays_in_ram_with_a_line(monkeypa
     job = prepare("pong", settings={"device": "cuda"})  # a million frames, 7.1 GB
     assert [need.on_device for need in job.needs if need.name == "replay"] == [on_device]
     assert {"device_ring", "cuda_graph"} & job.switches == ({"device_ring", "cuda_graph"} if on_device else set())
-    lines = [note for note in job.notes if note.startswith("the replay stays in RAM. This run needs 7.1 GB of memory on cuda")]
+    says = "the replay stays in RAM. This run needs 7.1 GB of memory on cuda"
+    lines = [note for note in job.notes if note.startswith(says)]
     assert len(lines) == (not on_device)
     assert on_device or "The largest that fits: --set replay.capacity=" in lines[0]
 

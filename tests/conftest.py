@@ -34,10 +34,10 @@ def one_thread():
 
 @pytest.fixture
 def tensors_on_the_cpu(monkeypatch):
-    """Lets the parts that live on a GPU be built on the CPU: the same tensors, the same rules. Gives the names of the
-    switches that only a GPU understands, which must be off."""
+    """Lets the parts that live on a GPU be built on the CPU: the same tensors, the same rules. Gives, for the switches that
+    a test asks for, those that must be off: what only a GPU understands, and boards on the device unless asked for."""
     monkeypatch.setitem(hardware.NEEDS, "cuda", lambda device: "")
-    return ["pinned_copies", "cudnn_benchmark", "tf32", "cuda_graph"]
+    return lambda on: sorted({"pinned_copies", "cudnn_benchmark", "tf32", "cuda_graph", "device_snake"} - set(on))
 
 
 @pytest.fixture

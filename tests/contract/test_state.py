@@ -75,7 +75,7 @@ def test_a_copy_that_loads_every_state_goes_on_exactly(env, off):
 def test_so_does_one_whose_ring_is_on_a_device(env, on, tensors_on_the_cpu):
     if env != "snake" and "device_snake" in on:
         pytest.skip("only Snake has boards on a device")
-    check_a_copy_goes_on_exactly(env, tensors_on_the_cpu, on)
+    check_a_copy_goes_on_exactly(env, tensors_on_the_cpu(on), on)
 
 
 def check_a_copy_goes_on_exactly(env, off, on=()):

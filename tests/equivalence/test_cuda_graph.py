@@ -35,7 +35,7 @@ RING, BOARDS = ["device_ring"], ["device_ring", "device_snake"]
 
 @pytest.mark.parametrize("on", [RING, BOARDS], ids=["ring", "boards"])
 def test_a_run_keeps_its_ratio_and_its_limit(on, tensors_on_the_cpu, runs):
-    settings = SMALL | {"switches.on": on, "switches.off": tensors_on_the_cpu}
+    settings = SMALL | {"switches.on": on, "switches.off": tensors_on_the_cpu(on)}
     run = fastdqn.train("snake", steps=3000, device="cpu", settings=settings, quiet=True)
     last = run.metrics()[-1]
     assert 3000 - (LAG + 2) * 8 <= last["step"] <= 3000, "never more steps than asked"
@@ -46,11 +46,8 @@ def test_a_run_keeps_its_ratio_and_its_limit(on, tensors_on_the_cpu, runs):
 
 def test_the_replay_counts_to_the_memory_of_the_device(tensors_on_the_cpu):
     def where(on):
-        job = prepare(
-            "snake",
-            settings=SMALL
-            | {"switches.on": on, "switches.off": tensors_on_the_cpu + (["device_ring", "device_snake"] if not on else [])},
-        )
+        off = {*tensors_on_the_cpu(on), *([] if on else BOARDS)}
+        job = prepare("snake", settings=SMALL | {"switches.on": on, "switches.off": sorted(off)})
         return next(need for need in job.needs if need.name == "replay").on_device
 
     assert where(RING)
@@ -63,7 +60,7 @@ def test_what_is_drawn_on_the_device_is_copied_nowhere():
 
 def test_boards_on_a_device_are_for_snake_only(tensors_on_the_cpu):
     with pytest.raises(UserError, match="device_snake does not apply"):
-        prepare("catch", settings={"switches.on": BOARDS, "switches.off": tensors_on_the_cpu})
+        prepare("catch", settings={"switches.on": BOARDS, "switches.off": tensors_on_the_cpu(BOARDS)})
 
 
 @pytest.mark.parametrize("count", range(1, 70))
@@ -78,6 +75,7 @@ def test_counts_are_put_together_from_powers_of_two(count):
 
 
 def make_runner(env, on, off, seed=1, **more):
+    off = [*off, *({"device_snake"} - set(on))]
     job = prepare(env, settings=SMALL | {"device": "cuda", "seed": seed, "switches.on": on, "switches.off": off} | more)
     runner = InlineRunner(build(job.config, job.kind, "cuda"), Stop(), lambda row: None, lambda score: None)
     runner.start()

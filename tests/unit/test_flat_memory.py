@@ -71,11 +71,13 @@ def test_a_frame_kept_at_each_tick_would_be_noticed():
         ("catch", ["device_ring", "cuda_graph"]),
         ("snake", ["device_ring", "cuda_graph"]),
         ("snake", ["device_ring", "cuda_graph", "device_snake"]),
+        ("snake", []),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value) or "default",
 )
 def test_the_memory_of_the_gpu_stays_as_it_is(env, switches):
-    probe = warm(env, "cuda", **{"switches.on": switches})
+    off = ["device_snake"] if switches and "device_snake" not in switches else []
+    probe = warm(env, "cuda", **{"switches.on": switches, "switches.off": off})
     try:
         play(probe, 100)
         torch.cuda.synchronize()

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from fastdqn.learner.learner import Learner
 from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, make_network
 from fastdqn.learner.optimizer import make_optimizer
+from fastdqn.learner.overlapped import OverlappedLearner
 from fastdqn.learner.precision import ScaledUpdate, in_short_numbers, set_cudnn_search, set_tensor_cores
 from fastdqn.learner.transfer import Transfer, no_transfer, pinned_transfer, plain_transfer
 from fastdqn.learner.update import (
@@ -55,6 +56,7 @@ from fastdqn.replay.ring import Ring, bytes_per_row
 from fastdqn.replay.sampler import UniformSampler
 from fastdqn.replay.textbook import DequeReplay
 from fastdqn.runner.ports import Parts, ReplaySink
+from fastdqn.streams import Queues, TwoStreams, queued
 from fastdqn.switches import SWITCHES, Promise, dependents, resolve
 from fastdqn.transition import Batch, EnvSpec
 
@@ -76,10 +78,15 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
     torch.manual_seed(seeding.integer(config.seed, "weights"))
     online = build_network(config, kind, own_network, switches).to(device)
     greedy = build_greedy(online, device, switches)
+    apart = build_overlap(online, device, switches)  # None: actor and learner share a queue and the weights
 
     replay = build_replay(config, spec, stack, device, switches)
-    actor = build_actor(config, kind, online, greedy, replay, device, timers, switches)
-    learner = build_learner(config, spec, stack, online, replay, device, timers, switches, notes)
+    acting = online if apart is None else apart.acting
+    actor = build_actor(config, kind, acting, greedy, replay, device, timers, switches)
+    learner = build_learner(config, spec, stack, online, replay, device, timers, switches, notes, apart)
+    if apart is not None:
+        actor.step = queued(apart.queues.acting, actor.step)  # type: ignore[method-assign]
+        greedy = apart.after_updates(greedy)
 
     def make_evaluator(lanes: int) -> Evaluator:
         return build_evaluator(config, kind, greedy, lanes, switches)
@@ -233,6 +240,26 @@ def build_actor(
     return Actor(env, policy, ReplaySink(replay), exploration(config), timers)
 
 
+class Apart(NamedTuple):
+    """What actor and learner need to work side by side."""
+
+    queues: Queues
+    acting: QNetwork  # the actor's own copy of the weights
+
+    def after_updates(self, greedy: Greedy) -> Greedy:
+        """An evaluation sees all updates that were queued before it."""
+
+        def settled(states: np.ndarray) -> np.ndarray:
+            self.queues.settle()
+            return greedy(states)
+
+        return settled
+
+
+def build_overlap(online: QNetwork, device: str, switches: frozenset[str]) -> Apart | None:
+    return Apart(TwoStreams(device), copy.deepcopy(online).requires_grad_(False)) if "overlap" in switches else None
+
+
 def build_launcher(switches: frozenset[str]) -> Launcher:
     return Graphed if "cuda_graph" in switches else as_it_is
 
@@ -315,6 +342,7 @@ def build_learner(
     timers: Timers,
     switches: frozenset[str],
     notes: list[str],
+    apart: Apart | None = None,
 ) -> Learner:
     """`notes` gets a line when something had to be left off."""
     target = online if config.learner.target == "none" else copy.deepcopy(online)
@@ -330,19 +358,23 @@ def build_learner(
     if "target_ahead" in switches and isinstance(update, (HandWrittenUpdate, LeanUpdate)):
         most = most_together(config.learner, example.state[0].numel() * example.state.element_size())
         ahead = {"look_ahead": update.look_ahead, "together": updates_before_the_target_moves(config.learner, most)}
-    learner = Learner(
-        online=online,
-        target=target,
-        optimizer=optimizer,
-        update=update,
-        follow=make_target_rule(online, target, config.learner),
-        draw=lambda count: transfer(replay.sample(count * config.learner.batch_size)),
-        timers=timers,
+    how: dict[str, Any] = {
+        "online": online,
+        "target": target,
+        "optimizer": optimizer,
+        "update": update,
+        "follow": make_target_rule(online, target, config.learner),
+        "draw": lambda count: transfer(replay.sample(count * config.learner.batch_size)),
+        "timers": timers,
         **ahead,
-    )
-    if "cuda_graph" in switches:
-        follow_target = update.follow_target if isinstance(update, HandWrittenUpdate) else lambda: None
-        learner.update_together = in_pieces(learner.update_together, Graphed, before=follow_target)  # type: ignore[method-assign,assignment]
+    }
+    launcher = build_launcher(switches)
+    follow_target = update.follow_target if isinstance(update, HandWrittenUpdate) else lambda: None
+    if apart is not None:
+        return OverlappedLearner(queues=apart.queues, acting=apart.acting, launcher=launcher, before=follow_target, **how)
+    learner = Learner(**how)
+    if launcher is not as_it_is:
+        learner.update_together = in_pieces(learner.update_together, launcher, before=follow_target)  # type: ignore[method-assign,assignment]
     return learner
 
 

@@ -224,6 +224,15 @@ LADDER = (
         machine=("cuda",),
     ),
     Switch(
+        "overlap",
+        "learner/overlapped.py",
+        Promise.SAME_LEARNING,
+        "acts beside the updates, with weights one round old; off: an action waits for the updates queued before it",
+        default=False,
+        needs=("cuda_graph",),
+        machine=("cuda",),
+    ),
+    Switch(
         "compile",
         "learner/compiled.py",
         Promise.SAME_NUMBERS,

@@ -253,6 +253,7 @@ class _Supervisor:
             "num_actions": spec.num_actions,
             "saved_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
+        self.parts.learner.settle()
         save_model(self.folder.model_path, self.parts.learner.online, facts)
 
 

@@ -58,6 +58,10 @@ class Learner:
         """All that the next `count` updates do on the device. A CUDA graph may take its place (graphs.py)."""
         with self._sample_time:
             drawn = self.draw(count)
+        self.learn_from(drawn, count)
+
+    def learn_from(self, drawn: Batch, count: int) -> None:
+        """`count` updates on batches that were drawn together."""
         with self._learn_time:
             if count == 1:
                 self._update_on(drawn)
@@ -94,6 +98,9 @@ class Learner:
             total.zero_()
         self._summed = 0
         return loss, q_mean
+
+    def settle(self) -> None:
+        """Waits for what is under way: nothing that a reader of the weights would not wait for anyway."""
 
     def state(self) -> dict[str, Any]:
         return {

@@ -81,6 +81,7 @@ class InlineRunner:
     def settle(self) -> None:
         """Waits for what is under way, so that the parts can be saved."""
         self._count(*self.parts.actor.settle())
+        self.parts.learner.settle()
 
     def _count(self, steps: int, games: list[Game]) -> None:
         for game in games:

@@ -191,16 +191,24 @@ class EnvsAlone(_Measurement):
 
 @dataclass(frozen=True)
 class Peers(_Measurement):
-    """Ours beside stable-baselines3 and a plain script: same network, batch, samples per step and buffer."""
+    """Ours beside stable-baselines3 and a plain script: same network, batch, samples per step and buffer.
+
+    fastdqn bench peers snake --also learner.batch_size=512 --also learner.steps_per_update=32 adds a row of ours with other
+    settings, beside the peer as it was.
+    """
+
+    also: Settings = ()
+    """settings of one more row of ours; give several for one row"""
 
     def execute(self) -> int:
         from fastdqn.bench.peers import check_peers_installed, peer_settings, run_peers
+        from fastdqn.config import parse_assignment
 
-        measuring = self.measuring()
+        measuring, also = self.measuring(), dict(parse_assignment(text) for text in self.also)
         check_peers_installed()
         shape = self.work().job.kind.spec.obs_shape
         work = self.work(peer_settings(shape))
-        return self.measure("peers", work, measuring, lambda keeper: run_peers(work, measuring, keeper))
+        return self.measure("peers", work, measuring, lambda keeper: run_peers(work, measuring, keeper, also))
 
 
 @dataclass(frozen=True)

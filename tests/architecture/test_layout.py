@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "fastdqn"
 # Reading order. A file imports only from layers above its own, or from its own layer.
 LAYERS = [
     ["errors", "transition"],
-    ["config", "metrics", "seeding", "hardware", "kept_memory", "dice", "graphs", "kernel"],
+    ["config", "metrics", "seeding", "hardware", "kept_memory", "dice", "graphs", "streams", "kernel"],
     ["env"],
     ["actor"],
     ["replay"],

@@ -8,11 +8,21 @@ from fastdqn.bench.clock import Speed
 from fastdqn.bench.conduct import Measuring
 from fastdqn.bench.identity import subject_of_job
 from fastdqn.bench.measure import measure, split_of
-from fastdqn.bench.profile import ADVICE, COUNTERFACTUALS, WORDS, advice_for, profile_rows, share_of
+from fastdqn.bench.profile import (
+    ADVICE,
+    ALL_BUT_THE_ENVIRONMENT,
+    COUNTERFACTUALS,
+    LEFT_OUT,
+    WORDS,
+    advice_for,
+    profile_rows,
+    share_of,
+)
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.simple import run_profile
 from fastdqn.bench.work import make_work
 from fastdqn.build import build
+from fastdqn.errors import UserError
 from fastdqn.metrics import SECTIONS
 from fastdqn.prepare import prepare
 from fastdqn.runner.inline import InlineRunner
@@ -55,7 +65,7 @@ def play():
         )
         before = [weight.detach().clone() for weight in parts.learner.online.parameters()]
         if without is not None:
-            COUNTERFACTUALS[without](parts)
+            LEFT_OUT[without](parts)
         runner = InlineRunner(parts, Stop(), lambda row: None, lambda score: None)
         runners.append(runner)
         runner.start()
@@ -123,6 +133,20 @@ def test_with_random_actions_the_network_is_never_asked(play):
     assert seen.asked == 0
     assert seen.updates == seen.updated > 30
     assert seen.moved > 0
+
+
+def test_the_environment_alone_is_played_and_nothing_else(play):
+    whole, seen = play(), play(ALL_BUT_THE_ENVIRONMENT)
+    assert seen.steps > 0.9 * whole.steps
+    assert (seen.stored, seen.updates, seen.drawn, seen.updated, seen.asked) == (0, 0, 0, 0, 0)
+    assert seen.moved == 0
+
+
+def test_boards_on_a_device_are_not_timed_alone(tensors_on_the_cpu):
+    on = ["device_ring", "device_snake"]
+    job = prepare("snake", settings={**SETTINGS, "switches.on": on, "switches.off": tensors_on_the_cpu(on)})
+    with pytest.raises(UserError, match="turn device_snake off"):
+        LEFT_OUT[ALL_BUT_THE_ENVIRONMENT](build(job.config, job.kind, "cpu"))
 
 
 def test_the_timed_run_is_the_one_without_the_part():

@@ -7,8 +7,9 @@ import pytest
 from fastdqn.bench.clock import Speed
 from fastdqn.bench.conduct import Measuring
 from fastdqn.bench.identity import subject_of_job
+from fastdqn.bench.profile import LEFT_OUT
 from fastdqn.bench.record import Keeper
-from fastdqn.bench.sweep import name_of, parse_sweep, run_sweep
+from fastdqn.bench.sweep import ALONE, name_of, parse_sweep, run_sweep
 from fastdqn.bench.work import make_work
 from fastdqn.errors import UserError
 from tests.unit.stand_ins import answer_for_children
@@ -133,6 +134,16 @@ def test_rows_are_compared_with_the_first_value(asked, tmp_path):
     assert [len(row["speeds"]) for row in rows] == [2, 2, 2]
     order = [task["settings"]["learner.batch_size"] for task in asked]
     assert order == [32, 64, 16, 16, 64, 32], "every round measures all of them, the order turned around"
+
+
+def test_the_environment_alone_is_a_row_of_its_own(asked, tmp_path):
+    record = sweep(["learner.batch_size=32,64"], tmp_path, alone=True)
+    assert [row["value"] for row in record["rows"]] == ["batch_size=32", "batch_size=64", ALONE]
+    alone = [task for task in asked if task.get("without")]
+    assert len(alone) == 2, "one a round"
+    assert all(task["settings"]["learner.batch_size"] == 32 for task in alone), "as in the first row"
+    assert record["rows"][-1]["change"] == 1.0
+    assert all(task["without"] in LEFT_OUT for task in alone)
 
 
 def test_rows_that_learn_less_a_step_get_a_note(asked, tmp_path):

@@ -1,6 +1,7 @@
 """What runs on the CPU in every other test, on a CUDA device. Skipped without one."""
 
 import importlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -74,3 +75,26 @@ def test_memory_that_runs_out_during_the_run_ends_with_a_sentence(runs, monkeypa
     rows = 2 * free // 7069
     with pytest.raises(fastdqn.UserError, match="The memory of cuda ran out"):
         fastdqn.train("catch", device="cuda", on=["device_ring"], settings={"replay.capacity": rows})
+
+
+class WaitsForTheDevice(torch.nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, state):
+        values = self.body(state)
+        return values if float(values.sum()) > -1e9 else -values
+
+
+def waiting_network(state_shape, num_actions):
+    body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(int(np.prod(state_shape)), num_actions))
+    return WaitsForTheDevice(body)
+
+
+def test_a_network_that_cannot_be_recorded_trains_and_is_refused_only_when_asked_for(runs):
+    small = {"replay.capacity": 2000, "replay.warmup_steps": 200, "learner.steps_per_update": 4, "actor.epsilon_steps": 100}
+    train = partial(fastdqn.train, "snake", steps=1500, device="cuda", network=waiting_network, settings=small, quiet=True)
+    assert train().updates > 100
+    with pytest.raises(fastdqn.UserError, match=r"^cuda_graph cannot record this network: .*--off cuda_graph$"):
+        train(on=["cuda_graph"])

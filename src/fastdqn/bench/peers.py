@@ -11,11 +11,13 @@ from fastdqn.bench.ladder import TEXTBOOK, rungs
 from fastdqn.bench.peer_sb3 import find_rhythm
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import speed_columns, windows_of
+from fastdqn.bench.sweep import name_of
 from fastdqn.bench.verdict import ratio_interval
 from fastdqn.bench.work import Work
 from fastdqn.env.cores import usable_cores
 from fastdqn.errors import UserError, missing_package
 from fastdqn.learner.network import choose_kind
+from fastdqn.prepare import prepare
 from fastdqn.switches import SHORT_NUMBERS
 
 SB3, PLAIN = "stable-baselines3 DQN", "plain script of the books"
@@ -46,14 +48,17 @@ def peer_settings(state_shape: tuple[int, ...]) -> dict[str, Any]:
     return COMMON | (PICTURES if choose_kind("auto", state_shape) == "nature" else VECTORS)
 
 
-def our_variants(work: Work, seconds: float) -> list[Variant]:
-    """The textbook rung, the default in float32 where that differs, and the default."""
+def our_variants(work: Work, seconds: float, also: dict[str, Any]) -> list[Variant]:
+    """The textbook rung, the default in float32 where that differs, the default, and the default `also` set otherwise."""
     by_name = {rung.name: rung for rung in rungs(work.job) if rung.part == "ladder"}
     short = sorted(set(SHORT_NUMBERS) & work.job.switches)
     wanted = [("fastdqn textbook", by_name[TEXTBOOK].settings())]
     if short:
         wanted.append(("fastdqn default in fp32", {"switches.off": short, "switches.prefer": _without(work, short)}))
     wanted.append((OURS, {}))
+    if also:
+        prepare(work.env, work.preset, work.task(also)["settings"], work.imports)  # refused before anything is measured
+        wanted.append((f"fastdqn, {name_of(also)}", also))
     return [Variant(name, work.task(settings, task="speed", seconds=seconds)) for name, settings in wanted]
 
 
@@ -86,10 +91,10 @@ def _keeps_ratio(work: Work, envs: int) -> bool:
     return True
 
 
-def run_peers(work: Work, measuring: Measuring, keeper: Keeper) -> None:
+def run_peers(work: Work, measuring: Measuring, keeper: Keeper, also: dict[str, Any] | None = None) -> None:
     check_peers_installed()
     choices = sb3_choices(work)
-    ours = our_variants(work, measuring.seconds)
+    ours = our_variants(work, measuring.seconds, also or {})
     each = seconds_for(measuring.seconds)
     conductor = Conductor("peers", len(choices) * seconds_for(SEARCH_SECONDS) + (len(ours) + 2) * each * measuring.repeats)
     try:

@@ -68,15 +68,15 @@ def environment_alone(parts: Parts) -> None:
     buffer_fill_only(parts)
 
 
-ALL_BUT_THE_ENVIRONMENT = "all but the environment"
 COUNTERFACTUALS: dict[str, Change] = {
-    ALL_BUT_THE_ENVIRONMENT: environment_alone,
     "updates": buffer_fill_only,
     "sampling": constant_batch,
     "the optimizer step": no_optimizer_step,
     "the loss": no_loss,
     "the network when acting": random_actions,
 }
+ALL_BUT_THE_ENVIRONMENT = "all but the environment"
+LEFT_OUT: dict[str, Change] = {**COUNTERFACTUALS, ALL_BUT_THE_ENVIRONMENT: environment_alone}
 WORDS = {
     "updates": "buffer fill only, no updates",
     "sampling": "training on one constant batch",

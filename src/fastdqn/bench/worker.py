@@ -7,7 +7,7 @@ from typing import Any
 from fastdqn.bench.child import serve
 from fastdqn.bench.learning import train_and_evaluate
 from fastdqn.bench.measure import measure, measure_ceiling, measure_env
-from fastdqn.bench.profile import COUNTERFACTUALS
+from fastdqn.bench.profile import LEFT_OUT
 from fastdqn.bench.throughput import throughput
 from fastdqn.bench.turns import turns_of
 from fastdqn.prepare import Job, prepare
@@ -18,7 +18,7 @@ def job_of(task: dict[str, Any]) -> Job:
 
 
 def speed(task: dict[str, Any]) -> dict[str, Any]:
-    without, whole = COUNTERFACTUALS.get(task.get("without", "")), task.get("whole_replay", False)
+    without, whole = LEFT_OUT.get(task.get("without", "")), task.get("whole_replay", False)
     return measure(job_of(task), task["seconds"], without, turns_of(task), whole).as_json()
 
 

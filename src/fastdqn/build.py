@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from fastdqn.actor.resident import Chooser, ResidentPolicy
 from fastdqn.config import Config
 from fastdqn.dice import Dice
 from fastdqn.env.base import LaneEnv
+from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
@@ -32,7 +33,7 @@ from fastdqn.learner.learner import Learner
 from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, make_network
 from fastdqn.learner.optimizer import make_optimizer
-from fastdqn.learner.overlapped import OverlappedLearner
+from fastdqn.learner.overlapped import Apart, OverlappedLearner
 from fastdqn.learner.precision import ScaledUpdate, in_short_numbers, set_cudnn_search, set_tensor_cores
 from fastdqn.learner.transfer import Transfer, no_transfer, pinned_transfer, plain_transfer
 from fastdqn.learner.update import (
@@ -56,7 +57,7 @@ from fastdqn.replay.ring import Ring, bytes_per_row
 from fastdqn.replay.sampler import UniformSampler
 from fastdqn.replay.textbook import DequeReplay
 from fastdqn.runner.ports import Parts, ReplaySink
-from fastdqn.streams import Queues, TwoStreams, queued
+from fastdqn.streams import TwoStreams, queued
 from fastdqn.switches import SWITCHES, Promise, dependents, resolve
 from fastdqn.transition import Batch, EnvSpec
 
@@ -181,6 +182,13 @@ def build_env(kind: EnvKind, lanes: int, groups: int, switches: frozenset[str]) 
     return SerialLanes([kind.make_single] * lanes, kind.spec, groups)
 
 
+def build_boards(kind: EnvKind, lanes: int, device: str, switches: frozenset[str]) -> DeviceSnake | None:
+    """The lanes on the device, if they are to be played there."""
+    if "device_snake" not in switches or kind.make_on_device is None:
+        return None
+    return kind.make_on_device(lanes, device)
+
+
 def build_network(
     config: Config, kind: EnvKind, own: MakeBody | None = None, switches: frozenset[str] = frozenset()
 ) -> QNetwork:
@@ -227,8 +235,8 @@ def build_actor(
     """Environments and actor, in one of three places: all on the host, the ring on the device, or the boards too."""
     lanes, stack, spec = config.actor.lanes, stack_of(config, kind), kind.spec
     seed, launcher = seeding.integer(config.seed, "explore"), build_launcher(switches)
-    if "device_snake" in switches and kind.make_on_device is not None and isinstance(replay, DeviceReplay):
-        boards = kind.make_on_device(lanes, device)
+    boards = build_boards(kind, lanes, device, switches)
+    if boards is not None and isinstance(replay, DeviceReplay):
         chooser = Chooser(network, replay.ring, slice(0, lanes), spec.num_actions, stack, seed)
         return DeviceActor(boards, chooser, replay.ring, exploration(config), timers, launcher)
     env = build_env(kind, lanes, config.actor.groups, switches)
@@ -238,22 +246,6 @@ def build_actor(
     else:
         policy = Policy(greedy, spec, lanes, stack, seeding.stream(config.seed, "explore"))
     return Actor(env, policy, ReplaySink(replay), exploration(config), timers)
-
-
-class Apart(NamedTuple):
-    """What actor and learner need to work side by side."""
-
-    queues: Queues
-    acting: QNetwork  # the actor's own copy of the weights
-
-    def after_updates(self, greedy: Greedy) -> Greedy:
-        """An evaluation sees all updates that were queued before it."""
-
-        def settled(states: np.ndarray) -> np.ndarray:
-            self.queues.settle()
-            return greedy(states)
-
-        return settled
 
 
 def build_overlap(online: QNetwork, device: str, switches: frozenset[str]) -> Apart | None:

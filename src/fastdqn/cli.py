@@ -30,7 +30,8 @@ class Train:
     env: Positional[str]
     """snake, catch, an Atari game (pong, PongNoFrameskip-v4, ALE/Pong-v5) or a Gymnasium id; list: fastdqn envs"""
     preset: Text = None
-    """settings to begin from: a name (snake, cartpole, atari, catch, default) or your own YAML file; default: the env's"""
+    """settings to begin from: a name (snake, snake_gpu, cartpole, atari, catch, default) or your own YAML file;
+    default: the env's"""
     steps: Number = None
     """stop after this many environment steps (2M, 1e6 and 200_000 are understood)"""
     episodes: Number = None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.env.snake_lanes import SnakeLanes
 from fastdqn.env.snake_rules import read_settings
+from fastdqn.errors import UserError
 
 LANES = 16
 boards = st.sampled_from(
@@ -109,3 +110,10 @@ def test_state_goes_on_exactly():
 def test_the_same_games_on_a_gpu():
     lanes, on_device = pair({}, list(range(256)), "cuda")
     assert play(lanes, on_device, 400, np.random.default_rng(0)) > 12
+
+
+@pytest.mark.parametrize(("lanes", "board"), [(8, {}), (LANES, {"dim": 6})])
+def test_games_of_other_boards_are_refused(lanes, board):
+    _, on_device = pair({}, list(range(LANES)))
+    with pytest.raises(UserError, match="the saved games are 16 lanes with settings"):
+        DeviceSnake(lanes, read_settings(board), "cpu").load_state(on_device.state())

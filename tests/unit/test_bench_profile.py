@@ -22,9 +22,9 @@ from fastdqn.bench.record import Keeper
 from fastdqn.bench.simple import run_profile
 from fastdqn.bench.work import make_work
 from fastdqn.build import build
-from fastdqn.errors import UserError
 from fastdqn.metrics import SECTIONS
 from fastdqn.prepare import prepare
+from fastdqn.runner.ceiling import TICKS_AT_ONCE
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
 from tests.unit.stand_ins import answer_for_children
@@ -142,11 +142,15 @@ def test_the_environment_alone_is_played_and_nothing_else(play):
     assert seen.moved == 0
 
 
-def test_boards_on_a_device_are_not_timed_alone(tensors_on_the_cpu):
+def test_boards_on_a_device_are_played_alone_there(tensors_on_the_cpu):
     on = ["device_ring", "device_snake"]
     job = prepare("snake", settings={**SETTINGS, "switches.on": on, "switches.off": tensors_on_the_cpu(on)})
-    with pytest.raises(UserError, match="turn device_snake off"):
-        LEFT_OUT[ALL_BUT_THE_ENVIRONMENT](build(job.config, job.kind, "cpu"))
+    parts = build(job.config, job.kind, "cpu")
+    LEFT_OUT[ALL_BUT_THE_ENVIRONMENT](parts)
+    parts.actor.start(list(range(parts.env.num_lanes)))
+    steps, _ = parts.actor.step(0)
+    assert parts.actor.steps == steps > 0.5 * TICKS_AT_ONCE * parts.env.num_lanes
+    assert len(parts.replay) == 0
 
 
 def test_the_timed_run_is_the_one_without_the_part():

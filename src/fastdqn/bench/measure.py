@@ -9,7 +9,7 @@ import torch
 
 from fastdqn.bench.clock import Clock, Speed
 from fastdqn.bench.turns import Turns
-from fastdqn.build import build_env, build_network, dtype_of_passes, stack_of
+from fastdqn.build import build_boards, build_env, build_network, dtype_of_passes, stack_of
 from fastdqn.learner.flops import forward_flops, step_flops
 from fastdqn.metrics import SECTIONS
 from fastdqn.prepare import Job, with_threads
@@ -66,7 +66,8 @@ def split_of(rows: list[dict[str, Any]], waited_seconds: float = 0.0) -> dict[st
 def measure_env(job: Job, lanes: int, seconds: float) -> dict[str, Any]:
     """Steps per second of the environment alone, with the job's switches and groups."""
     torch.set_num_threads(1)
-    env = build_env(job.kind, lanes, min(job.config.actor.groups, lanes), job.switches)
+    boards = build_boards(job.kind, lanes, job.device, job.switches)
+    env = boards or build_env(job.kind, lanes, min(job.config.actor.groups, lanes), job.switches)
     try:
         pieces = [env_alone(env, job.config.seed, seconds / 4) for _ in range(4)]
     finally:

@@ -9,13 +9,10 @@ from typing import Any
 
 import torch
 
-from fastdqn import seeding
-from fastdqn.actor.device_actor import DeviceActor
 from fastdqn.actor.games import Game
 from fastdqn.bench.measure import Change
-from fastdqn.errors import UserError
 from fastdqn.learner.learner import look_at_nothing
-from fastdqn.runner.ceiling import play_at_random
+from fastdqn.runner.ceiling import player_of
 from fastdqn.runner.ports import Parts
 from fastdqn.transition import Batch
 
@@ -55,12 +52,11 @@ def random_actions(parts: Parts) -> None:
 
 def environment_alone(parts: Parts) -> None:
     """Only the environment is left, played at random with its lanes, groups and threads: no run can be faster."""
-    env, actor, rng = parts.env, parts.actor, seeding.stream(parts.config.seed, "env alone")
-    if isinstance(actor, DeviceActor):
-        raise UserError("The environment alone can be timed where it steps on the host: turn device_snake off.")
+    actor, play = parts.actor, player_of(parts.env, parts.config.seed)
 
     def step(group: int) -> tuple[int, list[Game]]:
-        steps = play_at_random(env, group, rng)
+        """All groups at once, when it is the first one's turn."""
+        steps = play() if group == 0 else 0
         actor.steps += steps
         return steps, []
 

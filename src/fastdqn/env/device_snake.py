@@ -16,7 +16,7 @@ from torch import Tensor
 from fastdqn.dice import mix, remainder
 from fastdqn.env.base import State, check_actions
 from fastdqn.env.snake_lanes import neighbours_of, starts_of
-from fastdqn.env.snake_rules import NUM_ACTIONS, SnakeSettings, make_spec
+from fastdqn.env.snake_rules import NUM_ACTIONS, SnakeSettings, check_saved, make_spec
 from fastdqn.transition import Tick
 
 COLUMNS = ("seed", "episode", "steps", "length", "direction", "head", "food", "over", "age")
@@ -158,6 +158,7 @@ class DeviceSnake:
         return kept | {name: getattr(self.answer, name).cpu().numpy().copy() for name in Answer._fields[1:]}
 
     def load_state(self, state: State) -> None:
+        check_saved(state, self.settings, self.num_lanes)
         for name in COLUMNS:
             getattr(self, name).copy_(torch.from_numpy(state[name]))
         for name in Answer._fields[1:]:

@@ -12,8 +12,7 @@ import numpy as np
 from fastdqn.env.base import State, check_actions, split_lanes
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.snake import SnakeEnv
-from fastdqn.env.snake_rules import MOVES, NUM_ACTIONS, SnakeSettings, make_spec, read_settings, start_positions
-from fastdqn.errors import UserError
+from fastdqn.env.snake_rules import MOVES, NUM_ACTIONS, SnakeSettings, check_saved, make_spec, read_settings, start_positions
 from fastdqn.transition import Tick
 
 # One lane's game, 64 bytes: a cache line. int64 throughout, because numba turns int64 with uint64 into float64
@@ -93,12 +92,7 @@ class SnakeLanes:
 
     def load_state(self, state: State) -> None:
         """The groups may be cut differently from those of the saved lanes."""
-        saved = (state["settings"], len(state["seed"]))
-        if saved != (self.settings.as_dict(), self.num_lanes):
-            raise UserError(
-                f"Snake: the saved games are {saved[1]} lanes with settings {saved[0]}; "
-                f"these are {self.num_lanes} lanes with {self.settings.as_dict()}."
-            )
+        check_saved(state, self.settings, self.num_lanes)
         for name in GAME.names or ():
             self._games[name] = state[name]
         self._ring[:] = state["ring"]

@@ -130,3 +130,13 @@ def _whole_number(name: str, value: Any) -> int:
         return int(value)
     except (TypeError, ValueError, OverflowError):
         raise UserError(f"Snake: {name} must be a whole number, not {value!r}.") from None
+
+
+def check_saved(state: Mapping[str, Any], settings: SnakeSettings, lanes: int) -> None:
+    """Games that were saved under other settings, or in another number, are refused."""
+    saved = (state["settings"], len(state["seed"]))
+    if saved != (settings.as_dict(), lanes):
+        raise UserError(
+            f"Snake: the saved games are {saved[1]} lanes with settings {saved[0]}; "
+            f"these are {lanes} lanes with {settings.as_dict()}."
+        )

@@ -10,15 +10,34 @@ happens to be faster, and acting waits for updates only when it is a whole call 
 
 from collections.abc import Callable, Iterator
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fastdqn.actor.policy import Greedy
 from fastdqn.graphs import Launcher, powers_of_two
 from fastdqn.learner.learner import Learner
+from fastdqn.learner.network import QNetwork
 from fastdqn.streams import Queues
 from fastdqn.transition import Batch
+
+
+class Apart(NamedTuple):
+    """What actor and learner need to work side by side."""
+
+    queues: Queues
+    acting: QNetwork  # the actor's own copy of the weights
+
+    def after_updates(self, greedy: Greedy) -> Greedy:
+        """An evaluation sees all updates that were queued before it."""
+
+        def settled(states: np.ndarray) -> np.ndarray:
+            self.queues.settle()
+            return greedy(states)
+
+        return settled
 
 
 class OverlappedLearner(Learner):

@@ -46,11 +46,13 @@ from fastdqn.learner.update import (
 )
 from fastdqn.learner.wide_optimizer import make_wide_optimizer
 from fastdqn.metrics import Meter, Timers
+from fastdqn.replay import device_window
 from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
 from fastdqn.replay.arrays import ArrayReplay
 from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
 from fastdqn.replay.device_replay import DeviceReplay
 from fastdqn.replay.device_ring import DeviceRing
+from fastdqn.replay.fused_draw import fused_sample
 from fastdqn.replay.ratio import Ratio
 from fastdqn.replay.replay import Replay, RingReplay
 from fastdqn.replay.ring import Ring, bytes_per_row
@@ -287,6 +289,7 @@ def build_replay(config: Config, spec: EnvSpec, stack: int, device: str, switche
             gamma=gamma,
             clip_rewards=clip,
             launcher=build_launcher(switches),
+            sample=fused_sample if "fused_draw" in switches else device_window.sample,
         )
     if "frame_ring" in switches:
         ring, rng = Ring(lanes, rows, spec.obs_shape, spec.obs_dtype), seeding.stream(config.seed, "sample")

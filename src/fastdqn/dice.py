@@ -44,17 +44,17 @@ class Dice:
     """`throw(n)` gives n times 64 random bits; the next throw gives others."""
 
     def __init__(self, seed: int, device: str | torch.device = "cpu") -> None:
-        self._key = mix(torch.tensor(_signed(seed % 2**64), device=device))
+        self.key = mix(torch.tensor(_signed(seed % 2**64), device=device))
         self.throws = torch.zeros((), dtype=torch.int64, device=device)
 
     def throw(self, count: int) -> Tensor:
-        words = mix(mix(self._key + self.throws) + torch.arange(count, device=self.throws.device))
+        words = mix(mix(self.key + self.throws) + torch.arange(count, device=self.throws.device))
         self.throws += 1
         return words
 
     def state(self) -> dict[str, Any]:
-        return {"key": int(self._key), "throws": int(self.throws)}
+        return {"key": int(self.key), "throws": int(self.throws)}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self._key.fill_(state["key"])
+        self.key.fill_(state["key"])
         self.throws.fill_(state["throws"])

@@ -191,6 +191,15 @@ LADDER = (
         machine=("cuda",),
     ),
     Switch(
+        "fused_draw",
+        "replay/fused_draw.py",
+        Promise.SAME_NUMBERS,
+        "a batch is drawn from the ring on the GPU in three kernels; off: dozens of torch",
+        default=False,
+        needs=("device_ring",),
+        machine=("cuda", "compiler"),
+    ),
+    Switch(
         "cuda_graph",
         "graphs.py",
         Promise.SAME_NUMBERS,

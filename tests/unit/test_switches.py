@@ -80,11 +80,12 @@ def test_a_default_follows_what_it_needs_and_says_so(compiler):
         "frame_ring is left off: it needs array_replay",
         "compiled_draw is left off: it needs frame_ring",
     ]
-    assert len(notes) == len(dependents("array_replay"))
+    assert len(notes) == len(dependents("array_replay") & ON_A_GPU)
 
 
 def test_what_needs_a_switch_at_first_and_second_hand():
-    assert dependents("array_replay") == {"frame_ring", "compiled_draw", "device_ring", "cuda_graph", "device_snake"}
+    assert dependents("device_ring") == {"fused_draw", "cuda_graph", "overlap", "device_snake"}
+    assert dependents("array_replay") == {"frame_ring", "compiled_draw", "device_ring", *dependents("device_ring")}
     assert dependents("tf32") == set()
 
 

@@ -1,5 +1,6 @@
 """Replay on a device: blocks come from the host through pinned memory, batches stay where they are drawn."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ class DeviceReplay:
         gamma: float,
         clip_rewards: bool,
         launcher: Launcher = as_it_is,
+        sample: Callable[..., Batch] = device_window.sample,
     ) -> None:
+        self._sample = sample
         self.ring, self.dice, self.stack, self.n_step, self._launcher = ring, dice, stack, n_step, launcher
         self._how: dict[str, Any] = {"stack": stack, "n_step": n_step, "gamma": gamma, "clip_rewards": clip_rewards}
         self._lobbies: dict[tuple[int, int], Lobby] = {}  # by group of lanes
@@ -43,8 +46,7 @@ class DeviceReplay:
     def sample(self, batch_size: int) -> Batch:
         if len(self) == 0:
             raise ValueError("nothing to draw yet: no row has a full window")
-        lane, row, weight = device_window.draw(self.ring, self.dice, batch_size, self.stack, self.n_step)
-        return device_window.window(self.ring, lane, row, weight, **self._how)
+        return self._sample(self.ring, self.dice, batch_size, **self._how)
 
     def gather(self, lane: np.ndarray, row: np.ndarray) -> Batch:
         device = self.ring.device

@@ -10,6 +10,13 @@ from fastdqn.replay.sampler import CANDIDATES
 from fastdqn.transition import Batch
 
 
+def sample(
+    ring: DeviceRing, dice: Dice, batch_size: int, *, stack: int, n_step: int, gamma: float, clip_rewards: bool
+) -> Batch:
+    lane, row, weight = draw(ring, dice, batch_size, stack, n_step)
+    return window(ring, lane, row, weight, stack=stack, n_step=n_step, gamma=gamma, clip_rewards=clip_rewards)
+
+
 def draw(ring: DeviceRing, dice: Dice, batch_size: int, stack: int, n_step: int) -> tuple[Tensor, Tensor, Tensor]:
     """(lane, row, weight), each (batch_size,): UniformSampler.draw with dice that a graph can throw."""
     low, count = ring.valid_starts(stack, n_step)

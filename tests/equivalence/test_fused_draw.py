@@ -1,0 +1,59 @@
+"""fused_draw promises SAME_NUMBERS: three kernels draw what dozens of torch draw, bit for bit. On a GPU only."""
+
+import numpy as np
+import pytest
+import torch
+
+from fastdqn.dice import Dice
+from fastdqn.replay import device_window
+from fastdqn.replay.device_ring import DeviceRing
+from fastdqn.replay.fused_draw import fused_sample
+from fastdqn.transition import DeviceBlock
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [
+    # lanes, rows, observation, dtype, stack, n_step, clip
+    (3, 20, (1, 4, 4), np.uint8, 4, 3, True),
+    (5, 17, (3, 5, 5), np.uint8, 1, 1, False),
+    (1, 40, (2,), np.float32, 2, 5, False),
+    (8, 33, (1, 2, 3), np.uint8, 3, 2, False),
+    (128, 40, (1, 84, 84), np.uint8, 4, 1, True),
+    (4096, 9, (3, 10, 10), np.uint8, 1, 3, False),
+]
+
+
+def filled(lanes, rows, shape, dtype, ticks, seed):
+    """A ring with games of all lengths; some of its rows are tails, some firsts, some terminal."""
+    rng, ring = np.random.default_rng(seed), DeviceRing(lanes, rows, shape, dtype, "cuda")
+    first = np.ones(lanes, bool)
+    for _ in range(ticks):
+        terminal = (rng.random(lanes) < 0.15) & ~first
+        block = {
+            "action": rng.integers(0, 4, lanes),
+            "reward": rng.normal(size=lanes).astype(np.float32),
+            "terminal": terminal,
+            "first": first,
+            "obs": (rng.random((lanes, *shape)) * 255).astype(dtype),
+        }
+        ring.write(DeviceBlock(slice(0, lanes), **{name: torch.from_numpy(value).cuda() for name, value in block.items()}))
+        ring.count(slice(0, lanes))
+        first = terminal | (rng.random(lanes) < 0.1)
+    return ring
+
+
+@pytest.mark.parametrize("ticks", [8, 30, 60])
+@pytest.mark.parametrize(("lanes", "rows", "shape", "dtype", "stack", "n_step", "clip"), SHAPES)
+def test_fused_draw(lanes, rows, shape, dtype, stack, n_step, clip, ticks):
+    ring = filled(lanes, rows, shape, dtype, ticks, seed=ticks)
+    how = {"stack": stack, "n_step": n_step, "gamma": 0.97, "clip_rewards": clip}
+    ours, theirs = Dice(5, "cuda"), Dice(5, "cuda")
+    weights = []
+    for batch_size in (7, 64, 500):
+        for _ in range(3):
+            fused, plain = fused_sample(ring, ours, batch_size, **how), device_window.sample(ring, theirs, batch_size, **how)
+            for name in plain._fields:
+                assert torch.equal(getattr(fused, name), getattr(plain, name)), name
+            weights.append(plain.weight)
+    assert ours.state() == theirs.state()
+    assert torch.cat(weights).mean() > 0.5, "most draws are usable"

@@ -28,6 +28,7 @@ from fastdqn.build import (
     guess_threads,
     learning_rate,
     set_process_flags,
+    with_replay_in_ram,
 )
 from fastdqn.config import Config, make_config
 from fastdqn.env.cores import usable_cores
@@ -65,7 +66,8 @@ class Agent:
         self.config: Config = make_config("own loop", preset, overrides)
         self.device = choose_device(device, choose_kind(self.config.network.kind, shape) == "nature")
         torch.set_num_threads(guess_threads(self.config, shape, self.device, usable_cores()))
-        wishes = self.config.switches
+        # One lane has nothing to gain from a replay on a GPU
+        wishes = (with_replay_in_ram(self.config) or self.config).switches
         switches, _ = resolve(wishes.on, wishes.off, wishes.prefer, self.device)
         torch.manual_seed(seeding.integer(seed, "weights"))
         online = make_network(self.config.network, shape, dtype, self.spec.num_actions, network)

@@ -23,7 +23,7 @@ from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
 from fastdqn.graphs import Graphed, Launcher, as_it_is, in_pieces
-from fastdqn.hardware import lacks
+from fastdqn.hardware import lacks, use_device
 from fastdqn.kept_memory import keep_freed_memory
 from fastdqn.learner.compiled import compiled
 from fastdqn.learner.flat import lay_flat
@@ -44,7 +44,7 @@ from fastdqn.learner.update import (
     updates_before_the_target_moves,
     weights_of,
 )
-from fastdqn.learner.wide_optimizer import make_wide_optimizer
+from fastdqn.learner.wide_optimizer import Wide, make_wide_optimizer
 from fastdqn.metrics import Meter, Timers
 from fastdqn.replay import device_window
 from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
@@ -76,6 +76,7 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
     config = with_switches(config, switches)
     spec, stack = kind.spec, stack_of(config, kind)
     timers = Timers()
+    use_device(device)
     set_process_flags(switches)
 
     torch.manual_seed(seeding.integer(config.seed, "weights"))
@@ -344,7 +345,7 @@ def build_learner(
     if "no_grad" in switches and target is not online:
         target.requires_grad_(False)
     optimizer = build_optimizer(config, online, switches)
-    if "wide_optimizer" in switches and target is not online:
+    if isinstance(optimizer, Wide) and target is not online:
         lay_flat(target)
     transfer = build_transfer(device, switches)
     example = example_batch(config.learner.batch_size, spec, stack, device, switches)

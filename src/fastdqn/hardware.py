@@ -15,6 +15,14 @@ def lacks(need: str, device: str) -> str:
     return NEEDS[need](device)
 
 
+def use_device(device: str) -> None:
+    """What names no device (streams, events, Triton's kernels) means this one, in this thread."""
+    if device.startswith("cuda:"):
+        import torch
+
+        torch.cuda.set_device(device)
+
+
 def _cuda(device: str) -> str:
     return "" if device.startswith("cuda") else "a CUDA device"
 

@@ -49,6 +49,7 @@ class Job:
     needs: tuple[Need, ...]
     own_network: MakeBody | None
     notes: tuple[str, ...]  # what was decided for the user, one line each
+    asked: Config  # the config before anything was decided: what a profile is found by
 
 
 def prepare(
@@ -78,7 +79,7 @@ def prepare(
 
 
 def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBody | None) -> Job:
-    device = config.device
+    asked, device = config, config.device
     if device == "auto":
         device = measured_device(config, kind, network)
     check_device(device)
@@ -88,7 +89,7 @@ def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBod
     config, notes = with_switches(config, switches), (*notes, *more)
     needs = memory_needs(config, kind.spec, stack_of(config, kind), switches, parameters)
     threads = config.learner.threads or (0 if measures_threads(switches) else usable_cores())
-    return Job(config, kind, device, switches, threads, parameters, needs, network, notes)
+    return Job(config, kind, device, switches, threads, parameters, needs, network, notes, asked)
 
 
 def _replay_where_it_fits(

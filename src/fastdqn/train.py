@@ -137,7 +137,7 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
     parts = build(job.config, job.kind, job.device, job.own_network)
     if source is not None:
         load_model(source.model_path, parts.learner.online)
-        parts.learner.target.load_state_dict(parts.learner.online.state_dict())
+        parts.learner.weights_were_loaded()
     decided = {
         "device": job.device,
         "threads": job.threads,

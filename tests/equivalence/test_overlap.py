@@ -95,6 +95,16 @@ def test_a_state_without_a_board_gives_the_actor_the_newest_weights():
     assert all(torch.equal(a, b) for a, b in zip(acting.parameters(), plain.online.parameters(), strict=True))
 
 
+def test_weights_loaded_from_elsewhere_reach_the_actor_at_once():
+    apart, acting = overlapped(make_learner([]), OneQueue())
+    with torch.no_grad():
+        for weight in apart.online.parameters():
+            weight.add_(1.0)
+    apart.weights_were_loaded()
+    for other in (acting, apart.target):
+        assert all(torch.equal(a, b) for a, b in zip(other.parameters(), apart.online.parameters(), strict=True))
+
+
 # ---------------------------------------------------------------- races
 
 

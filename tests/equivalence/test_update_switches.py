@@ -376,6 +376,28 @@ def test_hand_written_on_the_nature_network():
     check_switch(CATCH_NATURE, "hand_written", updates=30, double=True)
 
 
+def test_a_relu_after_flatten_is_not_forgotten():
+    """In a network of the user's own: what is trained must be what acts."""
+
+    def body(shape, actions):
+        return nn.Sequential(
+            nn.Conv2d(shape[0], 4, 3), nn.Flatten(), nn.ReLU(), nn.Linear(4 * (shape[1] - 2) * (shape[2] - 2), actions)
+        )
+
+    job = prepare("snake", settings={**SNAKE_CNN.settings, "device": "cpu"}, network=body)
+    fast, plain = (
+        build(
+            job.config.model_copy(update={"switches": job.config.switches.model_copy(update={"off": off})}),
+            job.kind,
+            "cpu",
+            body,
+        )
+        for off in (["target_ahead"], ["hand_written", "target_ahead"])
+    )
+    assert type(fast.learner.update).__name__ == "HandWrittenUpdate"
+    same_updates(fast.learner, plain.learner, ((batch, batch) for batch in random_batches(plain, 20)))
+
+
 def test_hand_written_without_clipping_and_with_a_soft_target():
     check_switch(SNAKE_CNN, "hand_written", updates=50, clip_grad_norm=0, target_every=3)
     with_soft = parts_of(SNAKE_MLP, ["hand_written"], target="soft", target_tau=0.1)

@@ -322,6 +322,14 @@ def test_a_replay_that_the_gpu_has_no_room_for_stays_in_ram_with_a_line(monkeypa
     assert on_device or "The largest that fits: --set replay.capacity=" in lines[0]
 
 
+def test_the_config_that_was_asked_for_is_kept_beside(monkeypatch):
+    """`fastdqn tune` writes it down, and `train` finds the profile by it, wherever the replay lives then."""
+    on_a_gpu_with(monkeypatch, 3 * GB)
+    job = prepare("pong", settings={"device": "cuda"})
+    assert "device_ring" in job.config.switches.off
+    assert not job.asked.switches.off
+
+
 @pytest.mark.parametrize("asked", ["device_ring", "cuda_graph"])
 def test_a_replay_that_was_asked_onto_the_gpu_is_not_put_elsewhere(monkeypatch, asked):
     on_a_gpu_with(monkeypatch, 3 * GB)

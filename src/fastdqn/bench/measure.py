@@ -41,7 +41,7 @@ def measure(
             "lanes": probe.parts.env.num_lanes,
             "rows_filled": len(probe.parts.replay) if whole_replay else probe.parts.ratio.warmup_steps,
             "capacity": probe.parts.config.replay.capacity,
-            "notes": probe.parts.notes,
+            "notes": [*job.notes, *probe.parts.notes],
         }
         clock.start(actor.steps, learner.updates, switches=sorted(probe.parts.switches), details=details)
         while clock.tick(actor.steps, learner.updates) < seconds:

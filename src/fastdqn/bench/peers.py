@@ -110,6 +110,8 @@ def run_peers(work: Work, measuring: Measuring, keeper: Keeper, also: dict[str, 
             keeper.save()
 
         conductor.rounds(variants, measuring.repeats, measuring.seconds, after_each)
+        if also:
+            keeper.record["notes"].append(f"The last row is ours with {also}; the peers keep their settings.")
         keeper.finish()
     finally:
         conductor.close()

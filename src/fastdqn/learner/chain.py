@@ -155,7 +155,8 @@ class FlattenLayer:
         self.relu = relu
 
     def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
-        return x.flatten(1)
+        flat = x.flatten(1)
+        return flat.relu() if self.relu else flat  # not in place: it may be the batch itself
 
     def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
         return slope.view(into.shape) if into.is_contiguous() else slope.reshape(into.shape)
@@ -189,7 +190,7 @@ class ConvLayer:
 
     def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
         kernel, bias = taken
-        if self.relu and x.is_cuda:
+        if self.relu and x.is_cuda and self._groups == 1:
             return torch.cudnn_convolution_relu(x, kernel, bias, self._stride, self._padding, self._dilation, self._groups)
         out = torch.conv2d(x, kernel, bias, self._stride, self._padding, self._dilation, self._groups)
         return out.relu_() if self.relu else out

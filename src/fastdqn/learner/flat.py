@@ -11,6 +11,7 @@ APART = 64  # a weight starts at a multiple of this: products want their operand
 def lay_flat(network: nn.Module) -> None:
     """Moves the weights of a network, and room for their gradients, into one stretch each. Their values stay."""
     weights = list(network.parameters())
+    assert len({weight.dtype for weight in weights}) == 1, "one stretch has one dtype"
     starts, end = [], 0
     for weight in weights:
         starts.append(end)

@@ -99,6 +99,10 @@ class Learner:
         self._summed = 0
         return loss, q_mean
 
+    def weights_were_loaded(self) -> None:
+        """Into the online network, from elsewhere: all that follows it begins there too."""
+        self.target.load_state_dict(self.online.state_dict())
+
     def settle(self) -> None:
         """Waits for what is under way: nothing that a reader of the weights would not wait for anyway."""
 

@@ -74,6 +74,10 @@ class OverlappedLearner(Learner):
         with self._queues.learning():
             super().set_lr(lr)
 
+    def weights_were_loaded(self) -> None:
+        super().weights_were_loaded()
+        self._board.load_state(None)
+
     def settle(self) -> None:
         self._queues.settle()
 

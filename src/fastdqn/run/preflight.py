@@ -84,7 +84,8 @@ def device_memory(device: str) -> int | None:
     import torch
 
     free, _ = torch.cuda.mem_get_info(device)
-    return int(free)
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, to be used again
+    return int(free) + int(kept)
 
 
 def check_memory(needs: Iterable[Need], free: int | None = None, where: str = "memory") -> None:

@@ -82,6 +82,7 @@ class Probe:
         for _ in range(KEPT_ROUNDS):
             self.runner.round()
         replay.append = store  # type: ignore[method-assign]
+        self.parts.learner.settle()  # what is drawn at this moment must not be written over
         for number in range(rows_per_lane(self.parts.config, self.parts.stack)):
             if not blocks:
                 self.runner.round()

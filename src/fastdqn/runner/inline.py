@@ -7,6 +7,7 @@ from typing import Any
 from fastdqn import seeding
 from fastdqn.actor.games import Game
 from fastdqn.evaluator import Evaluator, Score
+from fastdqn.hardware import use_device
 from fastdqn.runner.limits import Limits, evaluation_interval
 from fastdqn.runner.ports import Parts, Stop
 
@@ -64,6 +65,7 @@ class InlineRunner:
 
     def start(self) -> None:
         parts = self.parts
+        use_device(parts.device)  # the thread that plays and learns is not the one that built
         parts.actor.start(seeding.lane_seeds(parts.config.seed, "env", parts.env.num_lanes))
         parts.meter.start()
 

@@ -172,7 +172,7 @@ class Tuner:
             env_id=kind.spec.env_id,
             work=work_of(config, kind, stack_of(config, kind)),
             machine=this_machine(),
-            untuned=untuned_of(config, kind),
+            untuned=untuned_of(self.job.asked, kind),
             settings=best,
             steps_per_second=rates[clear_winner(rates)],
             untuned_steps_per_second=rates[0],

@@ -445,3 +445,13 @@ def test_the_headline_takes_the_ladder_that_gained_most_where_a_peer_was_measure
                 row["vs_textbook"] = gain
     peers = [record_of(fake_peers(), id=f"peers-{name}", env_id=name) for name in ("small", "large")]
     assert headline([small, large, alone, *peers]).startswith("3.5×")
+
+
+def test_the_environment_alone_is_no_point_of_a_sweep(tmp_path):
+    record = fake_sweep()
+    name = "the environment alone"
+    record["rows"].append({"value": name, "rung": name, "steps_per_second": 123_456.0, "speed_verdict": "faster"})
+    html = page_of(tmp_path, record)
+    assert "With the environment alone: 123,456 steps/s." in html
+    chart = html[html.index("steps per second by") :]
+    assert name not in chart[: chart.index("</svg>")]

@@ -182,6 +182,7 @@ def _target(record: Record) -> float | None:
 
 def _sweep(record: Record, anchor: str) -> list[Block]:
     rows, settings = record.rows, record.rows[0].get("settings")
+    swept = [row for row in rows if isinstance(row.get("settings"), dict)] or rows  # the environment alone has none
     setting = ", ".join(settings) if isinstance(settings, dict) else str(rows[0].get("key") or "value")
 
     def verdict_of(row: dict[str, Any]) -> Verdict:
@@ -190,13 +191,16 @@ def _sweep(record: Record, anchor: str) -> list[Block]:
     blocks: list[Block] = []
     has_minutes = any(number(row.get("minutes_to_target")) is not None for row in rows)
     if _was_timed(rows):
-        draw = partial(sweep_chart, rows, setting, "steps_per_second", "steps per second", verdict_of)
-        legend = [(one.style, one.glyph, one.word) for one in dict.fromkeys(verdict_of(row) for row in rows)]
+        draw = partial(sweep_chart, swept, setting, "steps_per_second", "steps per second", verdict_of)
+        legend = [(one.style, one.glyph, one.word) for one in dict.fromkeys(verdict_of(row) for row in swept)]
         caption = f"Change and verdict are against {sweep_label(rows[0])}. {WAVERING}"
+        for row in rows:
+            if row not in swept:
+                caption += f" With {row_name(row)}: {numbers.shown(row.get('steps_per_second'), numbers.count)} steps/s."
         blocks.append(_figure(anchor, "speed", "Speed", caption, draw, legend, half=has_minutes))
     if has_minutes:
-        draw = partial(sweep_chart, rows, setting, "minutes_to_target", "minutes to target", learning_verdict)
-        legend = [(one.style, one.glyph, one.word) for one in dict.fromkeys(learning_verdict(row) for row in rows)]
+        draw = partial(sweep_chart, swept, setting, "minutes_to_target", "minutes to target", learning_verdict)
+        legend = [(one.style, one.glyph, one.word) for one in dict.fromkeys(learning_verdict(row) for row in swept)]
         caption = "Median over seeds, evaluations left out; shorter is better. The glyph is the verdict on learning."
         blocks.append(_figure(anchor, "to-target", "Time to target", caption, draw, legend, half=_was_timed(rows)))
     title = "Every value with its price and both verdicts"

@@ -18,6 +18,7 @@ def same_number_afterwards():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_one_thread_or_two():
     one, two = parts_of(SMALL_CNN, double=False), parts_of(SMALL_CNN, double=False)
     used = []

@@ -86,7 +86,7 @@ def family_of(process):
     ("program", "options"),
     [
         ("plain_script", {}),
-        pytest.param("peer_sb3", {"envs": 1, "workers": "dummy", "threads": 1}, marks=needs_sb3),
+        pytest.param("peer_sb3", {"envs": 1, "workers": "dummy", "threads": 1}, marks=[needs_sb3, pytest.mark.slow]),
         pytest.param("peer_sb3", {"envs": 4, "workers": "dummy", "threads": 1}, marks=needs_sb3),
     ],
     ids=["plain_script", "sb3-1", "sb3-4"],

@@ -4,7 +4,7 @@ Whoever writes a tensor in one queue and reads it in the other leaves a mark aft
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -55,28 +55,6 @@ def _queued_in(stream: torch.cuda.Stream) -> Iterator[None]:
     stream.wait_stream(torch.cuda.default_stream(stream.device))
     with torch.cuda.stream(stream):
         yield
-
-
-class OneQueue:
-    """The same roles one after the other, in whatever queue we are in: the order that two queues must not be told from."""
-
-    def acting(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def learning(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def mark(self) -> Mark:
-        return NoMark()
-
-    def settle(self) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-
-
-class NoMark:
-    def record(self) -> None: ...
-    def wait(self) -> None: ...
 
 
 def queued(place: Callable[[], AbstractContextManager[None]], call: Callable[..., Any]) -> Callable[..., Any]:

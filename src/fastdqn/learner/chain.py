@@ -65,7 +65,8 @@ class Chain:
         taken = iter(self._copies.taken)
         self._taken = [[next(taken) for _ in own] for own in self._own]
         first = self._own[self._first][0]
-        if self._scale != 1.0 or self._folding is not None:
+        self._reworked = self._scale != 1.0 or self._folding is not None  # the first weights: no plain copy will do
+        if self._reworked:
             shape = first.shape if self._folding is None else self._folding.kernel_shape(first)
             layout = self._layout if self._folding is None else torch.channels_last
             self._taken[self._first][0] = torch.empty(shape, dtype=dtype, device=first.device).contiguous(
@@ -77,11 +78,12 @@ class Chain:
     def take_weights(self) -> None:
         """The weights anew, shortened, scaled and folded where they are not computed with as they are."""
         self._copies.take()
+        if not self._reworked:
+            return
         own, taken = self._own[self._first][0].data, self._taken[self._first][0]
         if self._folding is not None:
             own, taken = self._folding.in_blocks(own), self._folding.as_blocks(taken)
-        if taken.data_ptr() != own.data_ptr():
-            torch.mul(own, self._scale, out=taken)
+        torch.mul(own, self._scale, out=taken)
 
     def has_moved(self) -> bool:
         """Whether a target network was changed since this was last asked. Only for those: torch counts the changes that

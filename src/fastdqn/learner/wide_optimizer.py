@@ -1,7 +1,7 @@
 """Adam and RMSprop over all weights at once, on the whole GPU (switch `wide_optimizer`).
 
 torch's fused Adam gives every block of a GPU 65,536 weights. The 1.7 million of the Nature network keep 26 of an H200's 132
-processors busy and take 76 us, a fifth of an update. Here the weights are one stretch of memory (flat.py), walked by as many
+processors busy. Here the weights are one stretch of memory (flat.py), walked by as many
 blocks as there are processors and more.
 """
 

@@ -14,10 +14,12 @@ from fastdqn.bench.conduct import Measuring
 from fastdqn.bench.identity import subject_of_job
 from fastdqn.bench.judge import Judge
 from fastdqn.bench.ladder import TEXTBOOK, ladder_row, run_ladder, rungs
+from fastdqn.bench.peers import our_variants
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.work import make_work
 from fastdqn.build import FOR_SOME_ONLY, applying
 from fastdqn.cli import main
+from fastdqn.errors import UserError
 from fastdqn.hardware import lacks
 from fastdqn.prepare import prepare
 from fastdqn.switches import LADDER
@@ -388,3 +390,13 @@ def test_a_real_ladder_from_end_to_end(runs, capsys):
     assert record["ceiling"]["steps_per_second"] > 0
     assert 0 < record["ceiling"]["share"] < 10
     assert record["ceiling"]["words"]
+
+
+def test_a_further_row_of_ours_stands_beside_the_peers():
+    work = make_work("snake", None, {**TINY_SNAKE, "device": "cpu"})
+    plain, more = our_variants(work, 1.0, {}), our_variants(work, 1.0, {"learner.batch_size": 128})
+    assert [variant.name for variant in more] == [*(variant.name for variant in plain), "fastdqn, batch_size=128"]
+    assert more[-1].task["settings"]["learner.batch_size"] == 128
+    assert more[-2].task["settings"]["learner.batch_size"] == TINY_SNAKE["learner.batch_size"]
+    with pytest.raises(UserError, match="learner.batch"):
+        our_variants(work, 1.0, {"learner.batchsize": 128})

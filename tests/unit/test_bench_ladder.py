@@ -398,5 +398,5 @@ def test_a_further_row_of_ours_stands_beside_the_peers():
     assert [variant.name for variant in more] == [*(variant.name for variant in plain), "fastdqn, batch_size=128"]
     assert more[-1].task["settings"]["learner.batch_size"] == 128
     assert more[-2].task["settings"]["learner.batch_size"] == TINY_SNAKE["learner.batch_size"]
-    with pytest.raises(UserError, match="learner.batch"):
+    with pytest.raises(UserError, match=r"learner\.batch"):
         our_variants(work, 1.0, {"learner.batchsize": 128})

@@ -195,7 +195,6 @@ LADDER = (
         "replay/fused_draw.py",
         Promise.SAME_NUMBERS,
         "a batch is drawn from the ring on the GPU in three kernels; off: dozens of torch",
-        default=False,
         needs=("device_ring",),
         machine=("cuda", "compiler"),
     ),

@@ -25,11 +25,10 @@ def test_snake_trains_on_the_gpu_and_its_model_plays_on_the_cpu(runs):
         np.testing.assert_allclose(on_gpu.values(obs), on_cpu.values(obs), rtol=1e-2, atol=1e-3)
 
 
-def test_auto_takes_the_gpu_for_pixels_and_the_cpu_for_small_networks():
-    """Both are tried; for a network in between either may win, and is remembered."""
+def test_auto_takes_the_gpu_for_pixels():
+    """Both are tried. For small networks either may win: with graphs an update of CartPole's waits for few launches.
+    That the faster of the two is taken and remembered: test_probe.py."""
     assert prepare("pong").device == "cuda"
-    assert prepare("CartPole-v1").device == "cpu"
-    assert prepare("snake").device == prepare("snake").device
 
 
 @pytest.mark.parametrize("off", [[], ["frame_ring"], ["frame_ring", "array_replay", "inference_mode"]])

@@ -177,7 +177,7 @@ def test_short_numbers_give_way_to_the_lean_update_unless_asked_for(machine):
 def test_what_is_preferred_and_cannot_be_had_is_left_off_with_a_line(machine):
     machine(bf16="an abacus", compiler="a typewriter")
     active, notes = resolve((), (), ("bf16", "channels_last", "compile"))
-    assert active == DEFAULTS - {"wide_optimizer"} | {"channels_last"}
+    assert active == DEFAULTS - {"wide_optimizer", "fused_draw"} | {"channels_last"}
     assert notes == ["left off, for want of an abacus: bf16", "left off, for want of a typewriter: compile"]
 
 

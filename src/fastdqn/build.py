@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from fastdqn import seeding
-from fastdqn.actor.actor import Actor, Chooses
+from fastdqn.actor.actor import Actor, Chooses, Sink
 from fastdqn.actor.device_actor import DeviceActor
 from fastdqn.actor.greedy import make_greedy, without_autograd
 from fastdqn.actor.policy import Greedy, Policy, epsilon_at
 from fastdqn.actor.resident import Chooser, ResidentPolicy
 from fastdqn.config import Config
 from fastdqn.dice import Dice
-from fastdqn.env.base import LaneEnv
+from fastdqn.env.base import LaneEnv, split_lanes
 from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
@@ -58,7 +58,7 @@ from fastdqn.replay.replay import Replay, RingReplay
 from fastdqn.replay.ring import Ring, bytes_per_row
 from fastdqn.replay.sampler import UniformSampler
 from fastdqn.replay.textbook import DequeReplay
-from fastdqn.runner.ports import Parts, ReplaySink
+from fastdqn.runner.ports import Parts, ReplaySink, Trainer
 from fastdqn.streams import TwoStreams, queued
 from fastdqn.switches import SWITCHES, Promise, dependents, resolve
 from fastdqn.transition import Batch, EnvSpec
@@ -66,6 +66,7 @@ from fastdqn.transition import Batch, EnvSpec
 BYTES_OF_PYTHON_OBJECTS = 350  # a tuple, two arrays and their numbers, per transition of the deque
 FOR_SOME_ONLY = {"lane_vector_env", "native_atari", "device_snake", "lean_mlp"}  # environments or networks
 FOR_OUR_NETWORKS = {"cuda_graph"}  # a user's own may do what no graph can record: that is for the user to say
+FOR_ONE_PROCESS = {"device_snake", "overlap"}  # actor and learner must share a device and a process
 FOR_PICTURES_ONLY = {"channels_last", "folded_conv"}  # elsewhere it changes nothing
 MIN_ROWS_PER_WINDOW = 4  # a lane holds at least this many windows of (stack + n_step) rows
 
@@ -113,6 +114,71 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
     )
 
 
+def build_trainer(config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> Trainer:
+    """The learner's side of a run whose actors live in other processes."""
+    switches, notes = active_switches(config, kind, device, own_network is not None)
+    config = with_switches(config, switches)
+    spec, stack, timers = kind.spec, stack_of(config, kind), Timers()
+    online = build_role_network(config, kind, device, own_network, switches)
+    replay = build_replay(config, spec, stack, device, switches)
+    return Trainer(
+        config=config,
+        spec=spec,
+        stack=stack,
+        switches=switches,
+        replay=replay,
+        ratio=Ratio(config.learner.steps_per_update, config.replay.warmup_steps),
+        learner=build_learner(config, spec, stack, online, replay, device, timers, switches, notes),
+        meter=Meter(timers, spec.frame_skip, config.learner.batch_size, config.log.window_episodes),
+        timers=timers,
+        notes=notes,
+    )
+
+
+def build_player(
+    config: Config,
+    kind: EnvKind,
+    device: str,
+    own_network: MakeBody | None,
+    lanes: int,
+    sink: Sink,
+    epsilon: Callable[[int], float],
+    purpose: str,
+    timers: Timers,
+) -> tuple[Actor, QNetwork]:
+    """An actor in a process of its own, and the network it acts with; `purpose` names its random stream."""
+    switches, _ = active_switches(config, kind, device, own_network is not None)
+    network = build_role_network(config, kind, device, own_network, switches)
+    env = build_env(kind, lanes, config.actor.groups, switches)
+    rng = seeding.stream(config.seed, purpose)
+    policy = Policy(build_greedy(network, device, switches), kind.spec, lanes, stack_of(config, kind), rng)
+    return Actor(env, policy, sink, epsilon, timers), network
+
+
+def build_greedy_player(
+    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, lanes: int
+) -> tuple[Evaluator, QNetwork]:
+    """An evaluator in a process of its own, and the network it plays with."""
+    switches, _ = active_switches(config, kind, device, own_network is not None)
+    network = build_role_network(config, kind, device, own_network, switches)
+    return build_evaluator(config, kind, build_greedy(network, device, switches), lanes, switches), network
+
+
+def build_role_network(
+    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, switches: frozenset[str]
+) -> QNetwork:
+    """Every role begins with the same weights."""
+    use_device(device)
+    set_process_flags(switches)
+    torch.manual_seed(seeding.integer(config.seed, "weights"))
+    return build_network(config, kind, own_network, switches).to(device)
+
+
+def section_of(config: Config, actor: int) -> slice:
+    """The lanes that one of the actors plays: its section of the ring."""
+    return split_lanes(config.actor.lanes, config.actor.count)[actor]
+
+
 def active_switches(
     config: Config, kind: EnvKind, device: str, own_network: bool = False
 ) -> tuple[frozenset[str], list[str]]:
@@ -121,6 +187,10 @@ def active_switches(
     beside_the_point = FOR_SOME_ONLY - applying(config, kind)
     for name in sorted(beside_the_point & set(wishes.on)):
         raise UserError(f"The switch {name} does not apply to {kind.spec.env_id}: {SWITCHES[name].summary}.")
+    if config.runner == "processes":
+        for name in sorted(FOR_ONE_PROCESS & set(wishes.on)):
+            raise UserError(f"The switch {name} is for the runner inline: {SWITCHES[name].summary}.")
+        beside_the_point = beside_the_point | FOR_ONE_PROCESS
     if own_network:
         beside_the_point = beside_the_point | (FOR_OUR_NETWORKS - set(wishes.on))
     return resolve(wishes.on, [*wishes.off, *beside_the_point], wishes.prefer, device)
@@ -153,7 +223,8 @@ def with_switches(config: Config, switches: frozenset[str]) -> Config:
     """The config with the settings that a switch decides."""
     if "many_lanes" in switches:
         return config
-    return config.model_copy(update={"actor": config.actor.model_copy(update={"lanes": 1, "groups": 1})})
+    lanes = config.actor.count if config.runner == "processes" else 1  # one an actor
+    return config.model_copy(update={"actor": config.actor.model_copy(update={"lanes": lanes, "groups": 1})})
 
 
 def measures_threads(switches: frozenset[str]) -> bool:

@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import Positional, arg
 
 from fastdqn.cli_bench import BenchCommand
-from fastdqn.errors import UserError
+from fastdqn.errors import RoleError, UserError
 
 INTERRUPTED_EXIT, TERMINATED_EXIT = 130, 143  # what shells expect after Ctrl-C and after SIGTERM
 
@@ -44,6 +44,8 @@ class Train:
     """root of every random stream; the same seed on one CPU gives the same curve"""
     device: Text = None
     """auto, cpu, cuda, cuda:1 or mps; auto takes the GPU for large pictures and the CPU for small networks"""
+    runner: Text = None
+    """inline: all roles in one loop. processes: actors (--set actor.count=2), learner and evaluator each in a process"""
     on: Names = ""
     """speed-ups to turn on, separated by commas; list: fastdqn switches"""
     off: Names = ""
@@ -78,6 +80,7 @@ class Train:
             "limits.target": self.target,
             "seed": self.seed,
             "device": self.device,
+            "runner": self.runner,
         }
         settings = dict(parse_assignment(text) for text in self.set)
         settings |= {key: value for key, value in wishes.items() if value is not None}
@@ -350,6 +353,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"fastdqn: {error}", file=sys.stderr)
         return 2
+    except RoleError as error:
+        print(f"fastdqn: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("fastdqn: stopped at once, nothing more was saved", file=sys.stderr, flush=True)
         sys.stdout.flush()

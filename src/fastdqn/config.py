@@ -50,6 +50,15 @@ class ActorConfig(Section):
     """Share of random actions once the schedule has ended."""
     epsilon_steps: Count = Field(10_000, ge=0)
     """Steps over which epsilon falls, linearly, from start to end."""
+    count: Count = Field(1, ge=1, le=256)
+    """Processes that share the lanes (runner processes)."""
+    device: str | None = None
+    """Where actors choose actions: cpu, cuda, cuda:1; unset = where the learner is (runner processes)."""
+    push: Annotated[int, BeforeValidator(parse_number), Field(ge=1, le=100_000)] | Literal["step", "episode"] = "step"
+    """When an actor hands over what it has played: at every step, after so many steps of each lane, or when a game has
+    ended, and at the latest when a slot is full (runner processes)."""
+    sync_every: Count = Field(10, ge=1)
+    """Steps, over all lanes, between two sets of weights that reach the actors (runner processes)."""
 
 
 class ReplayConfig(Section):
@@ -101,6 +110,10 @@ class LearnerConfig(Section):
     """Share of the online weights mixed into the target at each update (soft)."""
     threads: Count = Field(0, ge=0, le=1024)
     """CPU threads of torch; 0 = chosen for the machine and the network."""
+    device: str | None = None
+    """Where the learner trains; unset = `device` (runner processes)."""
+    ratio: Literal["held", "free"] = "held"
+    """held: as many updates as the steps have earned. free: as many as there is time for (runner processes)."""
 
 
 class EvaluatorConfig(Section):
@@ -114,6 +127,8 @@ class EvaluatorConfig(Section):
     """Games played at the same time."""
     epsilon: Real | None = Field(None, ge=0, le=1)
     """Share of random actions; unset = the environment's (0.01 on Atari, else 0)."""
+    device: str | None = None
+    """Where the evaluator plays; unset = where the learner is (runner processes)."""
 
 
 class LimitsConfig(Section):
@@ -136,6 +151,17 @@ class LogConfig(Section):
     """Further places the metrics go to."""
     window_episodes: Count = Field(100, ge=1)
     """Finished games that return_mean and score_mean are taken over."""
+
+
+class ProcessesConfig(Section):
+    """Of the runner processes."""
+
+    heartbeat_seconds: Real = Field(60.0, gt=0)
+    """An actor or evaluator that has been silent for so long is replaced, after a dump of its stack."""
+    first_heartbeat_seconds: Real = Field(300.0, gt=0)
+    """The same before its first step, when it may be compiling."""
+    affinity: bool = False
+    """Each role keeps to cores of its own."""
 
 
 class SwitchConfig(Section):
@@ -166,6 +192,8 @@ class Config(Section):
     """Root of every random stream."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, mps."""
+    runner: Literal["inline", "processes"] = "inline"
+    """Where the roles live: all in one loop, or actors, learner and evaluator in processes of their own."""
     actor: ActorConfig = ActorConfig()
     replay: ReplayConfig = ReplayConfig()
     network: NetworkConfig = NetworkConfig()
@@ -173,15 +201,33 @@ class Config(Section):
     evaluator: EvaluatorConfig = EvaluatorConfig()
     limits: LimitsConfig = LimitsConfig()
     log: LogConfig = LogConfig()
+    processes: ProcessesConfig = ProcessesConfig()
     switches: SwitchConfig = SwitchConfig()
 
     @model_validator(mode="after")
     def _groups_fit_lanes(self) -> "Config":
         if self.actor.groups > self.actor.lanes:
             raise ValueError(f"actor.groups={self.actor.groups} is more than actor.lanes={self.actor.lanes}")
+        if self.runner == "processes" and self.actor.count * self.actor.groups > self.actor.lanes:
+            raise ValueError(
+                f"actor.lanes={self.actor.lanes} are shared by actor.count={self.actor.count} processes of "
+                f"actor.groups={self.actor.groups}: there must be at least {self.actor.count * self.actor.groups}"
+            )
+        if self.runner == "inline" and (apart := self._set_for_processes()):
+            raise ValueError(f"{apart} is for roles in processes of their own: use --runner processes")
         if not any(v is not None for v in self.limits.model_dump().values()):
             raise ValueError("set at least one limit: steps, episodes, minutes or target")
         return self
+
+    def _set_for_processes(self) -> str:
+        """A setting that means nothing inline and is not as it was made, or the empty string."""
+        keys = [("actor", key) for key in ("count", "device", "push", "sync_every")]
+        keys += [("learner", key) for key in ("device", "ratio")] + [("evaluator", "device")]
+        for section, key in keys:
+            part = getattr(self, section)
+            if (value := getattr(part, key)) != type(part).model_fields[key].default:
+                return f"{section}.{key}={value}"
+        return ""
 
     @property
     def samples_per_step(self) -> float:

@@ -8,6 +8,10 @@ class UserError(Exception):
     """Bad input, told in a sentence. Never raised for a fault of our own: those keep their traceback."""
 
 
+class RoleError(Exception):
+    """A role in a process of its own has failed for good; the text holds its traceback."""
+
+
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
     """The end of an error sentence: ' Did you mean x or y?', or the empty string when nothing is close."""
     by_lower = {name.lower(): name for name in known}

@@ -20,6 +20,7 @@ from fastdqn.build import (
     replay_bytes_per_row,
     replay_on_device,
     rows_per_lane,
+    section_of,
     stack_of,
     with_replay_in_ram,
     with_switches,
@@ -33,8 +34,12 @@ from fastdqn.learner.network import MakeBody
 from fastdqn.run.preflight import Need, check_device, check_memory, device_memory
 from fastdqn.run.probe import measured_device, measured_threads
 from fastdqn.run.tuned import AUTO, NONE, Tuned, find_profile, untuned_of, why_not, work_of
+from fastdqn.runner.limits import evaluation_interval
+from fastdqn.runner.shared import size_of
+from fastdqn.runner.slots import push_of, slot_fields
 from fastdqn.transition import EnvSpec
 
+BYTES_OF_A_ROLE = 250 * 2**20  # a process that has imported torch
 IGNORED = "the profile of fastdqn tune is ignored"
 
 
@@ -50,6 +55,12 @@ class Job:
     own_network: MakeBody | None
     notes: tuple[str, ...]  # what was decided for the user, one line each
     asked: Config  # the config before anything was decided: what a profile is found by
+    env: EnvName = ""  # as it was handed over
+
+    @property
+    def judges(self) -> bool:
+        """Whether anything is evaluated, on the way or in the end."""
+        return self.config.evaluator.at_end or evaluation_interval(self.config) > 0
 
 
 def prepare(
@@ -71,18 +82,19 @@ def prepare(
         try:
             job = _job(*_resolve(env, preset, settings | tuned.settings, imports, from_run), network)
             check_memory_of(job)
-            return replace(job, notes=(*job.notes, line))
+            return replace(job, notes=(*job.notes, line), env=env)
         except UserError as fault:  # a switch that is no more, or a replay that does not fit where the profile puts it
             line = f"{IGNORED}: {fault}"
     job = _job(*resolved, network)
-    return replace(job, notes=(*job.notes, *[line] * bool(line)))
+    return replace(job, notes=(*job.notes, *[line] * bool(line)), env=env)
 
 
 def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBody | None) -> Job:
-    asked, device = config, config.device
+    asked, device = config, config.learner.device or config.device
     if device == "auto":
         device = measured_device(config, kind, network)
-    check_device(device)
+    for place in (device, config.actor.device, config.evaluator.device):
+        check_device(place or "cpu")
     parameters = _count_parameters(config, kind, network)
     config, more = _replay_where_it_fits(config, kind, device, parameters, network is not None)
     switches, _ = active_switches(config, kind, device, network is not None)
@@ -176,7 +188,17 @@ def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[
         Need("frames of the lanes", frames),
         Need("network and optimizer", parameters * 4 * 5, on_device=True),  # online, target, gradients and two moments
         Need("batch", states * 4, on_device=True),
+        *(_needs_of_processes(config, spec, parameters) if config.runner == "processes" else ()),
     )
+
+
+def _needs_of_processes(config: Config, spec: EnvSpec, parameters: int) -> tuple[Need, ...]:
+    """What is shared, and what every process has of its own."""
+    sections = [section_of(config, number) for number in range(config.actor.count)]
+    lanes = [section.stop - section.start for section in sections]
+    slots = sum(size_of(slot_fields(count, spec, push_of(config.actor.push, count, spec))) for count in lanes)
+    copies = parameters * 4 * (2 + config.actor.count + 1)  # both sides of the board, and one each to act with
+    return Need("slots", slots), Need("weights of the roles", copies), Need("processes", BYTES_OF_A_ROLE * (2 + len(lanes)))
 
 
 def _count_parameters(config: Config, kind: EnvKind, own: MakeBody | None) -> int:

@@ -11,22 +11,24 @@ from typing import Any
 
 import torch
 
-from fastdqn.build import build
+from fastdqn.build import build, build_network, stack_of
 from fastdqn.env.registry import EnvName
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Score
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink, Sink
 from fastdqn.prepare import Job, check_memory_of, prepare, with_threads
+from fastdqn.processes.runner import ProcessRunner
 from fastdqn.run import folder as folders
 from fastdqn.run.curve import draw_curve
 from fastdqn.run.folder import RunFolder
-from fastdqn.run.model import load_model, save_model
+from fastdqn.run.model import facts_of, load_model, save_model
 from fastdqn.run.preflight import human_bytes
 from fastdqn.run.sinks import make_sinks
 from fastdqn.run.view import Snapshot, View, make_view
 from fastdqn.runner.ceiling import env_alone
 from fastdqn.runner.inline import InlineRunner
+from fastdqn.runner.limits import Limits
 from fastdqn.runner.ports import Parts, Stop
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"  # how a run says that SIGINT or SIGTERM ended it
@@ -82,6 +84,7 @@ def train(
     target: float | None = None,
     seed: int | None = None,
     device: str | None = None,
+    runner: str | None = None,
     on: Iterable[str] = (),
     off: Iterable[str] = (),
     settings: Mapping[str, Any] | None = None,
@@ -103,6 +106,7 @@ def train(
         "limits.target": target,
         "seed": seed,
         "device": device,
+        "runner": runner,
     }
     chosen = dict(settings or {}) | {key: value for key, value in wishes.items() if value is not None}
     for key, names in (("switches.on", on), ("switches.off", off), ("log.sinks", log)):
@@ -134,42 +138,144 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
     check_memory_of(job)
     job = with_threads(job)
     torch.set_num_threads(job.threads)
+    if job.config.runner == "processes":
+        return _run_apart(job, path, source, sinks_wanted, view)
     parts = build(job.config, job.kind, job.device, job.own_network)
     if source is not None:
         load_model(source.model_path, parts.learner.online)
         parts.learner.weights_were_loaded()
-    decided = {
-        "device": job.device,
-        "threads": job.threads,
-        "stack": parts.stack,
-        "weights": job.parameters,
-        "switches": sorted(parts.switches),
-    }
-    folder = folders.create(path, job.config, decided)
-    sinks: list[Sink] = [JsonlSink(folder.metrics_path), *(make(folder.path) for make in sinks_wanted)]
-    try:
+    folder = folders.create(path, job.config, _decided(job, parts.stack, parts.switches))
+    with _open_sinks(folder, sinks_wanted) as sinks:
         return _Supervisor(job, parts, folder, sinks, view).run()
+
+
+def _run_apart(
+    job: Job, path: Path, source: RunFolder | None, sinks_wanted: list[Callable[[Path], Sink]], view: View
+) -> Run:
+    """The same with every role in a process of its own."""
+    if source is not None:
+        load_model(source.model_path, build_network(job.config, job.kind, job.own_network))  # refused here, not there
+    folder = folders.create(path, job.config, _decided(job, stack_of(job.config, job.kind), job.switches))
+    with _open_sinks(folder, sinks_wanted) as sinks:
+        return _SupervisorApart(job, folder, source, sinks, view).run()
+
+
+def _decided(job: Job, stack: int, switches: frozenset[str]) -> dict[str, Any]:
+    facts = {"device": job.device, "threads": job.threads, "stack": stack, "weights": job.parameters}
+    return facts | {"switches": sorted(switches)}
+
+
+@contextmanager
+def _open_sinks(folder: RunFolder, wanted: list[Callable[[Path], Sink]]) -> Iterator[list[Sink]]:
+    sinks: list[Sink] = [JsonlSink(folder.metrics_path), *(make(folder.path) for make in wanted)]
+    try:
+        yield sinks
     finally:
         for sink in sinks:
             sink.close()
 
 
-class _Supervisor:
-    """The main thread's side of a run: it shows, listens for signals, and saves when the work thread is done."""
+class _Keeper:
+    """What every run keeps and shows, wherever its roles live."""
 
-    def __init__(self, job: Job, parts: Parts, folder: RunFolder, sinks: list[Sink], view: View) -> None:
-        self.job, self.parts, self.folder, self.view = job, parts, folder, view
-        self._sinks = sinks
+    def __init__(self, job: Job, folder: RunFolder, sinks: list[Sink], view: View) -> None:
+        self.job, self.folder, self.view, self._sinks = job, folder, view, sinks
         self._stop = Stop()
         self._row: dict[str, Any] = {}
         self._score: Score | None = None
         self._reason = ""
+
+    def _on_row(self, row: dict[str, Any]) -> None:
+        self._row = row
+        for sink in self._sinks:
+            sink.write(row)
+
+    def _on_score(self, score: Score) -> None:
+        self._score = score
+        self.folder.write_score(score)
+
+    def _refresh(self, step: int, seconds: float, episodes: int, limits: Limits, evaluated: float | None) -> None:
+        score = self._score  # once: the work thread may take it away
+        self.view.refresh(
+            Snapshot(
+                title=f"{self.job.config.env_id}  {self.folder.path}",
+                step=step,
+                seconds=seconds,
+                share_done=limits.share_done(step, episodes, seconds),
+                evaluated_share=evaluated,
+                row=self._row,
+                last_score=describe(score) if score else "",
+            )
+        )
+
+    def _opening_lines(self) -> list[str]:
+        job = self.job
+        needed = human_bytes(sum(need.bytes for need in job.needs))
+        off = list(job.config.switches.off)
+        lines = [
+            f"{job.config.env_id}: {job.parameters:,} weights on {job.device} ({job.threads} CPU threads), "
+            f"{job.config.actor.lanes} lanes, {job.config.samples_per_step:g} samples per step, {needed} of buffers",
+        ]
+        return [*lines, *[f"switched off: {', '.join(off)}"] * bool(off), *job.notes]
+
+    def _draw_curve(self) -> None:
+        rows = self.folder.metrics()
+        if rows:
+            title = f"{self.job.config.env_id}, seed {self.job.config.seed}"
+            draw_curve(self.folder.curve_path, title, rows, self.folder.scores())
+
+    def _say_why(self) -> None:
+        if self._stop.asked():
+            self.view.say(f"{self._reason}: the model is saved in {self.folder.path}")
+
+
+class _SupervisorApart(_Keeper):
+    """The main thread's side of a run whose roles are processes."""
+
+    def __init__(self, job: Job, folder: RunFolder, source: RunFolder | None, sinks: list[Sink], view: View) -> None:
+        super().__init__(job, folder, sinks, view)
+        self._began = time.monotonic()
+        self.runner = ProcessRunner(
+            job,
+            folder.path,
+            folder.model_path,
+            source.model_path if source is not None else None,
+            self._stop,
+            self._on_row,
+            self._on_score,
+            view.say,
+        )
+
+    def run(self) -> Run:
+        for line in self._opening_lines():
+            self.view.say(line)
+        try:
+            with stop_on_signals(self._stop):
+                self._reason = self.runner.run(while_waiting=self._show)
+            self._say_why()
+            steps, updates = self.runner.step, self.runner.update
+        finally:
+            self.runner.close()
+            self._draw_curve()
+        return Run(self.folder, self._reason, self._score, steps, updates, None)
+
+    def _show(self) -> None:
+        runner, seconds = self.runner, time.monotonic() - self._began
+        self._refresh(runner.step, seconds, self._row.get("episode", 0), runner.limits, runner.evaluated_share)
+
+
+class _Supervisor(_Keeper):
+    """The main thread's side of an inline run: it shows, listens for signals, and saves when the work thread is done."""
+
+    def __init__(self, job: Job, parts: Parts, folder: RunFolder, sinks: list[Sink], view: View) -> None:
+        super().__init__(job, folder, sinks, view)
+        self.parts = parts
         self._env_alone: float | None = None
         self.runner = InlineRunner(parts, self._stop, self._on_row, self._on_score)
 
     def run(self) -> Run:
         try:
-            for line in self._opening_lines():
+            for line in [*self._opening_lines(), *self.parts.notes]:
                 self.view.say(line)
             with stop_on_signals(self._stop):
                 run_in_thread(self._work, self._stop, job_threads=self.job.threads, while_waiting=self._show)
@@ -179,8 +285,7 @@ class _Supervisor:
             self._finish()
             raise
         self._finish()
-        if self._stop.asked():
-            self.view.say(f"{self._reason}: the model is saved in {self.folder.path}")
+        self._say_why()
         actor, learner = self.parts.actor, self.parts.learner
         return Run(self.folder, self._reason, self._score, actor.steps, learner.updates, self._env_alone)
 
@@ -194,40 +299,13 @@ class _Supervisor:
         if not self._stop.asked():
             self._env_alone = env_alone(self.parts.env, self.parts.config.seed, CEILING_SECONDS)
 
-    def _on_row(self, row: dict[str, Any]) -> None:
-        self._row = row
-        for sink in self._sinks:
-            sink.write(row)
-
     def _on_score(self, score: Score) -> None:
-        self._score = score
-        self.folder.write_score(score)
+        super()._on_score(score)
         self._save_model()
 
     def _show(self) -> None:
-        meter, step = self.parts.meter, self.parts.actor.steps
-        score = self._score  # once: the work thread may take it away
-        self.view.refresh(
-            Snapshot(
-                title=f"{self.parts.config.env_id}  {self.folder.path}",
-                step=step,
-                seconds=meter.seconds,
-                share_done=self.runner.limits.share_done(step, meter.episodes, meter.seconds),
-                evaluated_share=self.runner.evaluated_share,
-                row=self._row,
-                last_score=describe(score) if score else "",
-            )
-        )
-
-    def _opening_lines(self) -> list[str]:
-        job, parts = self.job, self.parts
-        needed = human_bytes(sum(need.bytes for need in job.needs))
-        off = list(parts.config.switches.off)
-        lines = [
-            f"{job.config.env_id}: {job.parameters:,} weights on {job.device} ({job.threads} CPU threads), "
-            f"{job.config.actor.lanes} lanes, {job.config.samples_per_step:g} samples per step, {needed} of buffers",
-        ]
-        return [*lines, *[f"switched off: {', '.join(off)}"] * bool(off), *job.notes, *parts.notes]
+        meter, runner = self.parts.meter, self.runner
+        self._refresh(self.parts.actor.steps, meter.seconds, meter.episodes, runner.limits, runner.evaluated_share)
 
     def _finish(self) -> None:
         try:
@@ -237,22 +315,11 @@ class _Supervisor:
 
     def _save(self) -> None:
         self._save_model()
-        rows = self.folder.metrics()
-        if rows:
-            title = f"{self.parts.config.env_id}, seed {self.parts.config.seed}"
-            draw_curve(self.folder.curve_path, title, rows, self.folder.scores())
+        self._draw_curve()
 
     def _save_model(self) -> None:
-        spec = self.parts.spec
-        facts = {
-            "env_id": spec.env_id,
-            "protocol": spec.protocol,
-            "step": self.parts.actor.steps,
-            "update": self.parts.learner.updates,
-            "state_shape": list(spec.state_shape(self.parts.stack)),
-            "num_actions": spec.num_actions,
-            "saved_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
+        parts = self.parts
+        facts = facts_of(parts.spec, parts.stack, parts.actor.steps, parts.learner.updates)
         self.parts.learner.settle()
         save_model(self.folder.model_path, self.parts.learner.online, facts)
 

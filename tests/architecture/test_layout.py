@@ -24,6 +24,7 @@ LAYERS = [
     ["build"],
     ["run"],
     ["prepare"],
+    ["processes"],
     ["train", "player", "agent"],
     ["bench"],
     ["plan", "evaluate", "film", "tune"],

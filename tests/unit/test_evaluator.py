@@ -12,8 +12,8 @@ from fastdqn.build import build
 from fastdqn.env.base import split_lanes
 from fastdqn.evaluator import Evaluator, bootstrap_interval
 from fastdqn.prepare import prepare
-from fastdqn.runner.inline import Every, InlineRunner
-from fastdqn.runner.limits import Limits, evaluation_interval
+from fastdqn.runner.inline import InlineRunner
+from fastdqn.runner.limits import Every, Limits, evaluation_interval
 from fastdqn.runner.ports import Stop
 from fastdqn.transition import EnvSpec, Tick
 from tests.unit.tiny import TINY_SNAKE

@@ -15,7 +15,7 @@ from fastdqn.metrics import SECTIONS
 from fastdqn.prepare import Job, with_threads
 from fastdqn.run.probe import Probe
 from fastdqn.runner.ceiling import env_alone
-from fastdqn.runner.inline import Every
+from fastdqn.runner.limits import Every
 from fastdqn.runner.ports import Parts
 
 Change = Callable[[Parts], None]  # something done to the parts before they are timed: a part left out, a fault planted

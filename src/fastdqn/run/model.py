@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,22 @@ import torch
 from torch import nn
 
 from fastdqn.errors import UserError
+from fastdqn.transition import EnvSpec
 
 FORMAT = "fastdqn-model-1"
+
+
+def facts_of(spec: EnvSpec, stack: int, step: int, update: int) -> dict[str, Any]:
+    """What a model file says of itself."""
+    return {
+        "env_id": spec.env_id,
+        "protocol": spec.protocol,
+        "step": step,
+        "update": update,
+        "state_shape": list(spec.state_shape(stack)),
+        "num_actions": spec.num_actions,
+        "saved_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
 
 
 def save_model(path: Path, network: nn.Module, facts: dict[str, Any]) -> None:

@@ -8,21 +8,8 @@ from fastdqn import seeding
 from fastdqn.actor.games import Game
 from fastdqn.evaluator import Evaluator, Score
 from fastdqn.hardware import use_device
-from fastdqn.runner.limits import Limits, evaluation_interval
+from fastdqn.runner.limits import Every, Limits, evaluation_interval
 from fastdqn.runner.ports import Parts, Stop
-
-
-class Every:
-    """True once each time a count passes a multiple of `interval`; never when the interval is 0."""
-
-    def __init__(self, interval: int) -> None:
-        self._interval, self._next = interval, interval
-
-    def passed(self, count: int) -> bool:
-        if not self._interval or count < self._next:
-            return False
-        self._next = (count // self._interval + 1) * self._interval
-        return True
 
 
 class InlineRunner:

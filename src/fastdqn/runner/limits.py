@@ -39,6 +39,22 @@ class Limits:
         return min(1.0, max(shares)) if shares else None
 
 
+class Every:
+    """True once each time a count passes a multiple of `interval`; never when the interval is 0."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval, self._next = interval, interval
+
+    def would_pass(self, count: int) -> bool:
+        return bool(self._interval) and count >= self._next
+
+    def passed(self, count: int) -> bool:
+        if not self.would_pass(count):
+            return False
+        self._next = (count // self._interval + 1) * self._interval
+        return True
+
+
 def evaluation_interval(config: Config) -> int:
     """Steps between two evaluations, 0 for none on the way."""
     if config.evaluator.every_steps or config.limits.target is None:

@@ -11,7 +11,7 @@ from fastdqn.config import Config
 from fastdqn.env.base import LaneEnv
 from fastdqn.evaluator import Evaluator
 from fastdqn.learner.learner import Learner
-from fastdqn.metrics import Meter
+from fastdqn.metrics import Meter, Timers
 from fastdqn.replay.ratio import Ratio
 from fastdqn.replay.replay import Replay
 from fastdqn.transition import Block, EnvSpec
@@ -74,3 +74,19 @@ class Parts:
 
     def close(self) -> None:
         self.env.close()
+
+
+@dataclass
+class Trainer:
+    """What a learner in a process of its own is made of."""
+
+    config: Config
+    spec: EnvSpec
+    stack: int
+    switches: frozenset[str]
+    replay: Replay
+    ratio: Ratio
+    learner: Learner
+    meter: Meter
+    timers: Timers
+    notes: list[str]

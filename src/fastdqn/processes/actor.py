@@ -1,0 +1,64 @@
+"""An actor in a process of its own: plays its lanes, fills its slots, takes the newest weights."""
+
+from fastdqn import seeding
+from fastdqn.build import build_player, exploration, section_of
+from fastdqn.metrics import SECTIONS, Timers
+from fastdqn.processes.child import HELLO, Sections, Task
+from fastdqn.processes.control import Pulse
+from fastdqn.runner.board import Board
+from fastdqn.runner.shared import open_shared
+from fastdqn.runner.slots import SlotSink, push_of
+
+
+def play(task: Task, pulse: Pulse) -> None:
+    """Until the run ends: then StoppedError comes out of a beat."""
+    config, kind, control = task.config, task.kind(), pulse.control
+    lanes = section_of(config, task.number)
+    num_lanes = lanes.stop - lanes.start
+    push = push_of(config.actor.push, num_lanes, kind.spec)
+    timers = Timers()
+    work, room = task.work.bell(control), task.room[task.number].bell(control)
+    sink = SlotSink(open_shared(task.slots[task.number]), push, room, work, pulse.beat, timers["wait"])
+    begun_at, schedule = int(control["step"][0]), exploration(config)
+    actor, network = build_player(
+        config,
+        kind,
+        task.device,
+        task.network,
+        num_lanes,
+        sink,
+        lambda own_steps: schedule(begun_at + own_steps * config.actor.count),
+        purpose=_purpose("explore", task),
+        timers=timers,
+    )
+    board = Board(open_shared(task.board), network)
+    sections = Sections(pulse, timers, SECTIONS)
+    version = 0
+    task.door.send((HELLO, {}))
+    while (newest := board.newer(version, network)) is None:  # the learner has not put its first ones up yet
+        room.wait_for(lambda: board.version > 0)
+        pulse.beat()
+    seeds = seeding.lane_seeds(config.seed, _life("env", task.life), config.actor.lanes)
+    actor.start(seeds[lanes])
+    while True:
+        if newest is not None:
+            version, step, _ = newest
+            pulse.tell("weights_step", step)
+        sink.begin_round()
+        for group in range(len(actor.env.groups)):
+            _, games = actor.step(group)
+            sink.add_games(games)
+        sink.end_round()
+        pulse.tell("played", actor.steps)
+        sections.tell(timers["wait"].seconds)
+        pulse.beat()
+        newest = board.newer(version, network)
+
+
+def _purpose(what: str, task: Task) -> str:
+    """One actor explores as it would inline; another, or another life of it, has random numbers of its own."""
+    return _life(f"{what} {task.number}" if task.number else what, task.life)
+
+
+def _life(what: str, life: int) -> str:
+    return f"{what}, life {life}" if life else what

@@ -1,0 +1,130 @@
+"""The child's side of a role: what it is given, how it begins, and how its faults reach the parent.
+
+Nothing alive is handed over: a role is built where it lives, from the config.
+"""
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from fastdqn.config import Config
+from fastdqn.env.kind import EnvKind
+from fastdqn.env.registry import EnvName, find_env
+from fastdqn.errors import UserError
+from fastdqn.learner.network import MakeBody
+from fastdqn.processes.control import Pulse
+from fastdqn.runner.bell import Bell
+from fastdqn.runner.shared import Address, Shared, open_shared
+from fastdqn.runner.slots import StoppedError
+
+PR_SET_PDEATHSIG = 1
+STACK_SIGNAL = signal.SIGUSR1
+
+# What comes through the door, always a pair
+HELLO, ROW, SCORE, NOTE, FAULT, DONE = "hello", "row", "score", "note", "fault", "done"
+
+
+@dataclass(frozen=True)
+class BellEnds:
+    """A bell as it travels to a child."""
+
+    reader: Connection
+    writer: Connection
+    role: int  # whose bell it is
+
+    def bell(self, control: Shared) -> Bell:
+        return Bell(self.reader, self.writer, control["asleep"][self.role : self.role + 1])
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a role is given."""
+
+    role: int  # its place in control.py
+    number: int  # of the actor
+    life: int  # 0, and one more for each time it was replaced
+    config: Config
+    env: EnvName
+    network: MakeBody | None
+    device: str
+    threads: int
+    cores: tuple[int, ...]  # it keeps to; empty: to none
+    stack_file: Path
+    model_file: Path
+    from_model: Path | None  # weights to begin with
+    control: Address
+    board: Address
+    slots: tuple[Address, ...]  # of all actors
+    work: BellEnds  # the learner's
+    room: tuple[BellEnds, ...]  # of all actors
+    door: Connection
+
+    def kind(self) -> EnvKind:
+        if callable(self.env):
+            return find_env(self.env, {}, self.config.imports)
+        return find_env(self.env, self.config.env, self.config.imports)
+
+
+def live(role: Callable[[Task, Pulse], None], task: Task) -> None:
+    """A whole child. Its faults leave through the door; one that the user can mend as a sentence."""
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of us; the parent decides
+    stack_file = task.stack_file.open("w")  # kept open: the signal may come at any time
+    faulthandler.register(STACK_SIGNAL, file=stack_file, all_threads=True)
+    if task.cores:
+        os.sched_setaffinity(0, task.cores)
+    try:
+        import torch
+
+        torch.set_num_threads(task.threads)
+        role(task, Pulse(open_shared(task.control), task.role))
+    except StoppedError:
+        pass
+    except UserError as fault:
+        task.door.send((FAULT, {"sentence": str(fault), "traceback": ""}))
+        sys.exit(2)
+    except BaseException as fault:
+        told = {"sentence": f"{type(fault).__name__}: {fault}", "traceback": traceback.format_exc()}
+        task.door.send((FAULT, told))
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    """The kernel ends us with the parent where it can; a thread does everywhere, even while the parent is being killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    parent = parent_process()
+    assert parent is not None, "a role is a child"
+
+    def watch(sentinel: Any) -> None:
+        wait([sentinel])
+        os._exit(3)
+
+    threading.Thread(target=watch, args=(parent.sentinel,), daemon=True, name="fastdqn-parent").start()
+
+
+class Sections:
+    """Tells the seconds of a role's timers now and then: a look at the clock a round is cheap, a copy is not."""
+
+    def __init__(self, pulse: Pulse, timers: dict[str, Any], names: tuple[str, ...]) -> None:
+        self._pulse, self._timers, self._names = pulse, timers, names
+        self._next = 0.0
+
+    def tell(self, waited: float) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + 0.25
+        self._pulse.tell("sections", [self._timers[name].seconds for name in self._names])
+        self._pulse.tell("waited", waited)

@@ -1,0 +1,50 @@
+"""What all roles of a run share beside slots and weights: who is alive, how far, and whether the run ends.
+
+Every word has one writer, so none needs a lock.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fastdqn.metrics import SECTIONS
+from fastdqn.runner.shared import Shared
+from fastdqn.runner.slots import StoppedError
+
+LEARNER, EVALUATOR, FIRST_ACTOR = 0, 1, 2  # places of the roles
+
+
+def control_fields(actors: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    roles = FIRST_ACTOR + actors
+    return {
+        "stop": ((1,), np.int64),  # by the parent: everybody ends
+        "learner_stops": ((1,), np.int64),  # by the parent: the learner ends, saves, and the evaluator has a last game
+        "save": ((1,), np.int64),  # by the parent: counts the wishes to have the model saved
+        "asleep": ((roles,), np.int64),
+        "beats": ((roles,), np.int64),  # counts up while a role lives
+        "waited": ((roles,), np.float64),  # seconds: the learner for blocks, an actor for a free slot
+        "sections": ((roles, len(SECTIONS)), np.float64),  # seconds of env, act, store, sample, learn
+        "played": ((roles,), np.int64),  # steps of an actor in this life
+        "weights_step": ((roles,), np.int64),  # the step of the weights it plays with
+        "step": ((1,), np.int64),  # of the run: steps that are in the replay
+        "update": ((1,), np.int64),
+        "rows": ((1,), np.int64),  # starts that can be drawn
+        "final_version": ((1,), np.int64),  # of the weights when the learner had ended; 0 before
+        "evaluated": ((1,), np.float64),  # the share of the evaluation that is going on, 0 between two
+    }
+
+
+class Pulse:
+    """One role's side of it."""
+
+    def __init__(self, control: Shared, role: int) -> None:
+        self.control, self._role = control, role
+
+    def beat(self) -> None:
+        """Tells that the role lives; raises StoppedError when the run ends."""
+        self.control["beats"][self._role] += 1
+        if self.control["stop"][0]:
+            raise StoppedError
+
+    def tell(self, name: str, value: Any) -> None:
+        self.control[name][self._role] = value

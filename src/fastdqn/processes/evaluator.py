@@ -1,0 +1,54 @@
+"""The greedy actor in a process of its own: plays the newest weights on its own schedule and stalls nobody."""
+
+from fastdqn import seeding
+from fastdqn.build import build_greedy_player
+from fastdqn.processes.child import HELLO, SCORE, Task
+from fastdqn.processes.control import Pulse
+from fastdqn.runner.board import Board
+from fastdqn.runner.limits import Every, evaluation_interval
+from fastdqn.runner.shared import open_shared
+from fastdqn.runner.slots import StoppedError
+
+LOOKS_A_SECOND = 20
+
+
+def judge(task: Task, pulse: Pulse) -> None:
+    """Whenever so many steps have passed, the weights of that moment; in the end the final ones."""
+    config, kind, control = task.config, task.kind(), pulse.control
+    lanes = min(config.evaluator.lanes, config.evaluator.episodes)
+    evaluator, network = build_greedy_player(config, kind, task.device, task.network, lanes)
+    board = Board(open_shared(task.board), network)
+    due, version, judged_update = Every(evaluation_interval(config)), 0, -1
+    task.door.send((HELLO, {}))
+    while True:
+        pulse.beat()
+        final = int(control["final_version"][0])
+        newest = board.newer(version, network) if final or due.would_pass(board.step) else None
+        if newest is None:
+            if final:  # judged already, or nothing to judge
+                task.door.send((SCORE, None))
+                raise StoppedError
+            task.door.poll(1 / LOOKS_A_SECOND)  # nothing ever comes: this is a sleep that ends with the parent
+            continue
+        version, step, update = newest
+        due.passed(step)
+        if (final and not config.evaluator.at_end) or update == judged_update:
+            continue
+        seeds = seeding.lane_seeds(config.seed, f"evaluate at {step}", lanes)
+        score = evaluator.evaluate(
+            config.evaluator.episodes,
+            seeds,
+            step,
+            update,
+            stopped=lambda: bool(control["stop"][0]),
+            on_tick=lambda share: _tell_share(pulse, share),
+        )
+        control["evaluated"][0] = 0.0
+        if score is not None:
+            judged_update = update
+            task.door.send((SCORE, score))
+
+
+def _tell_share(pulse: Pulse, share: float) -> None:
+    pulse.control["evaluated"][0] = max(share, 1e-9)
+    pulse.control["beats"][1] += 1

@@ -1,0 +1,179 @@
+"""The learner in a process of its own: takes blocks, alone appends them to the replay, trains, puts weights up.
+
+A slot goes back to its actor when the updates that its steps have earned are done. So the learner waits only when nothing is
+due and no slot is filled, the actors only when all of theirs are, and neither can wait for the other for ever.
+"""
+
+from fastdqn.build import build_trainer, exploration, learning_rate, section_of
+from fastdqn.metrics import SECTIONS
+from fastdqn.processes.child import DONE, HELLO, ROW, Sections, Task
+from fastdqn.processes.control import Pulse
+from fastdqn.run.model import facts_of, load_model, save_model
+from fastdqn.runner.board import Board
+from fastdqn.runner.limits import Every, Limits
+from fastdqn.runner.shared import open_shared
+from fastdqn.runner.slots import SlotSource
+from fastdqn.transition import Block
+
+STOPPED = "stopped"  # by the parent, which knows why
+UPDATES_BETWEEN_LOOKS = 1  # of a learner that runs free: then it looks for blocks again
+
+
+def learn(task: Task, pulse: Pulse) -> None:
+    role = LearnerRole(task, pulse)
+    task.door.send((HELLO, {"switches": sorted(role.parts.switches), "notes": role.parts.notes}))
+    reason = role.run()
+    task.door.send((DONE, {"reason": reason}))
+
+
+class LearnerRole:
+    def __init__(self, task: Task, pulse: Pulse) -> None:
+        self.config, self.pulse, self._control = task.config, pulse, pulse.control
+        self.parts = parts = build_trainer(task.config, task.kind(), task.device, task.network)
+        if task.from_model is not None:
+            load_model(task.from_model, parts.learner.online)
+            parts.learner.weights_were_loaded()
+        self._work = task.work.bell(self._control)
+        self._sources = [
+            SlotSource(open_shared(address), section_of(self.config, number), room.bell(self._control))
+            for number, (address, room) in enumerate(zip(task.slots, task.room, strict=True))
+        ]
+        self._last = 0  # the actor whose slot was taken last
+        self._door, self._model_file = task.door, task.model_file
+        self._board = Board(open_shared(task.board), parts.learner.online)
+        lanes = section_of(self.config, 0)
+        self.limits = Limits(self.config.limits, lanes.stop - lanes.start)
+        self._wait_time = parts.timers["wait"]
+        self._sections = Sections(pulse, parts.timers, SECTIONS)
+        self._log_due, self._saved = Every(self.config.log.every_steps), 0
+        self._epsilon_at, self._lr_at = exploration(self.config), learning_rate(self.config)
+        self._logged_step = 0
+        self._published = (0, 0)  # step, update
+
+    def run(self) -> str:
+        """Learns until a limit or a stop; says why it ended."""
+        parts = self.parts
+        self._publish()
+        for source in self._sources:
+            source.wake()  # they wait for the first weights
+        parts.meter.start()
+        take = self._take_held if self.config.learner.ratio == "held" else self._take_free
+        reason = ""
+        while not reason:
+            reason = take()
+            self._tell()
+        parts.learner.settle()
+        self._log()
+        self._publish()
+        self._save()
+        self._control["final_version"][0] = self._board.version
+        return reason
+
+    def _take_held(self) -> str:
+        """The next slot, and the updates that its steps have earned."""
+        source = self._next_source()
+        if source is None:
+            return self._limit()
+        self._add_games(source)
+        reason = ""
+        for block in source.rounds():
+            self._insert(block)
+            due = self.parts.ratio.due()
+            if due and len(self.parts.replay):
+                self._train(due)
+            reason = self._after_round()
+            if reason:
+                break
+        source.give_back()
+        return reason
+
+    def _take_free(self) -> str:
+        """Whatever has arrived, which goes back at once; and an update, whether it is earned or not."""
+        ratio = self.parts.ratio
+        source = self._next_source(wait=ratio.steps < ratio.warmup_steps or not len(self.parts.replay))
+        reason = ""
+        if source is not None:
+            self._add_games(source)
+            for block in source.rounds():
+                self._insert(block)
+                reason = reason or self._after_round()
+            source.give_back()
+        if ratio.steps >= ratio.warmup_steps and len(self.parts.replay):
+            self._train(UPDATES_BETWEEN_LOOKS)
+        return reason or self._limit()
+
+    def _next_source(self, wait: bool = True) -> SlotSource | None:
+        """The next actor in turn that has a filled slot; None if there was none for a moment."""
+        if not self._filled():
+            if not wait:
+                return None
+            with self._wait_time:
+                if not self._work.wait_for(self._filled):
+                    return None
+        in_turn = [*range(self._last + 1, len(self._sources)), *range(self._last + 1)]
+        self._last = next(number for number in in_turn if self._sources[number].waiting)
+        return self._sources[self._last]
+
+    def _filled(self) -> bool:
+        return any(source.waiting for source in self._sources)
+
+    def _add_games(self, source: SlotSource) -> None:
+        for game in source.games():
+            self.parts.meter.add_game(game.returns, game.score)
+
+    def _insert(self, block: Block) -> None:
+        with self.parts.timers["store"]:
+            self.parts.replay.append(block)
+        self.parts.ratio.inserted(len(block.first) - int(block.first.sum()))
+
+    def _train(self, updates: int) -> None:
+        self.parts.learner.set_lr(self._lr_at(self.parts.ratio.steps))
+        self.parts.learner.train(updates)
+        self.parts.ratio.trained(updates)
+
+    def _after_round(self) -> str:
+        """What is told and kept after every round; why the run ends now, or nothing."""
+        step = self.parts.ratio.steps
+        if step - self._published[0] >= self.config.actor.sync_every and self.parts.learner.updates > self._published[1]:
+            self._publish()
+        if self._log_due.passed(step):
+            self._log()
+        self._tell()
+        return self._limit()
+
+    def _limit(self) -> str:
+        if self._control["learner_stops"][0]:
+            return STOPPED
+        meter = self.parts.meter
+        return self.limits.reached(self.parts.ratio.steps, meter.episodes, meter.seconds)
+
+    def _tell(self) -> None:
+        control = self._control
+        control["step"][0], control["update"][0] = self.parts.ratio.steps, self.parts.learner.updates
+        self._sections.tell(self._wait_time.seconds)
+        if control["save"][0] > self._saved:
+            self._saved = int(control["save"][0])
+            self._save()
+        self.pulse.beat()
+
+    def _publish(self) -> None:
+        step, update = self.parts.ratio.steps, self.parts.learner.updates
+        self.parts.learner.settle()
+        self._board.publish(self.parts.learner.online.state_dict(), step, update)
+        self._published = step, update
+
+    def _log(self) -> None:
+        step, learner = self.parts.ratio.steps, self.parts.learner
+        if step == self._logged_step:
+            return
+        self._logged_step = step
+        self._control["rows"][0] = len(self.parts.replay)
+        loss, q_mean = learner.read_means()
+        row = self.parts.meter.row(step, learner.updates, self._epsilon_at(step), loss, q_mean)
+        self._door.send((ROW, row))
+
+    def _save(self) -> None:
+        parts = self.parts
+        parts.learner.settle()
+        facts = facts_of(parts.spec, parts.stack, parts.ratio.steps, parts.learner.updates)
+        save_model(self._model_file, parts.learner.online, facts)

@@ -1,0 +1,395 @@
+"""The parent's side: places the roles, listens, replaces the dead and the hung, and ends them all.
+
+It computes nothing and opens no environment, so nothing that hangs in C can deafen it.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from pickle import PicklingError
+from typing import Any
+
+from fastdqn.build import build_network, section_of
+from fastdqn.config import Config
+from fastdqn.env.cores import usable_cores
+from fastdqn.errors import RoleError, UserError
+from fastdqn.evaluator import Score
+from fastdqn.prepare import Job
+from fastdqn.processes.actor import play
+from fastdqn.processes.child import DONE, FAULT, HELLO, ROW, SCORE, STACK_SIGNAL, BellEnds, Task, live
+from fastdqn.processes.control import EVALUATOR, FIRST_ACTOR, LEARNER, control_fields
+from fastdqn.processes.evaluator import judge
+from fastdqn.processes.learner import STOPPED, learn
+from fastdqn.processes.lives import Lives, Watch
+from fastdqn.runner.board import board_fields
+from fastdqn.runner.limits import Limits
+from fastdqn.runner.ports import Stop
+from fastdqn.runner.shared import Shared, make_shared
+from fastdqn.runner.slots import push_of, slot_fields
+
+LISTEN_SECONDS = 0.1
+ENDING_SECONDS = 5.0  # that a role has to end by itself before it is killed
+STACK_SECONDS = 1.0  # that a hung role has to write its stack
+TARGET_REACHED = "target reached"
+MAIN_GUARD = (
+    " If a script of yours calls fastdqn.train, its calls must stand under `if __name__ == '__main__':`, because every "
+    "process imports the script anew."
+)
+
+
+@dataclass
+class Placed:
+    """One role, and the process it lives in now."""
+
+    name: str
+    role: int
+    main: Callable[[Task, Any], None]
+    task: Task
+    lives: Lives
+    process: BaseProcess | None = None
+    door: Connection | None = None
+    greeted: bool = False
+    born_at_beats: int = 0
+    fault: dict[str, str] | None = None
+    due_at: float | None = None  # when its next life begins; None: it lives, or has ended for good
+    played_before: int = 0  # steps of earlier lives
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process is not None else None
+
+
+class ProcessRunner:
+    """`run` is called in the main thread; `while_waiting` several times a second."""
+
+    def __init__(
+        self,
+        job: Job,
+        folder: Path,
+        model_file: Path,
+        from_model: Path | None,
+        stop: Stop,
+        on_row: Callable[[dict[str, Any]], None],
+        on_score: Callable[[Score], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.job, self.stop, self._folder = job, stop, folder
+        self._on_row, self._on_score, self._say = on_row, on_score, say
+        self.config = config = job.config
+        self.limits = Limits(config.limits)
+        self._context = multiprocessing.get_context("spawn")
+        self._shared: list[Shared] = []
+        self.control = self._make(control_fields(config.actor.count), "the counters of the roles")
+        self._began = time.monotonic()
+        self.reason = ""
+        self.restarts = 0
+        self.hung = 0
+        self._why_stopped = ""
+        self._judged = False
+        heartbeat = config.processes
+        self._watch = Watch(heartbeat.heartbeat_seconds, heartbeat.first_heartbeat_seconds, self._began)
+        self._roles = self._plan(model_file, from_model)
+
+    # --- what there is ---------------------------------------------------------------------------------------------
+
+    def _make(self, fields: Any, what: str) -> Shared:
+        shared = make_shared(fields, what)
+        self._shared.append(shared)
+        return shared
+
+    def _plan(self, model_file: Path, from_model: Path | None) -> list[Placed]:
+        job, config, actors = self.job, self.config, self.config.actor.count
+        board = self._make(board_fields(build_network(config, job.kind, job.own_network)), "the weights board")
+        slots, room = [], []
+        for number in range(actors):
+            lanes = section_of(config, number)
+            push = push_of(config.actor.push, lanes.stop - lanes.start, job.kind.spec)
+            fields = slot_fields(lanes.stop - lanes.start, job.kind.spec, push)
+            slots.append(self._make(fields, f"the slots of actor {number}").address)
+            room.append(BellEnds(*self._context.Pipe(duplex=False), FIRST_ACTOR + number))
+        threads = thread_plan(usable_cores(), job.threads, actors)
+        shared_by_all: dict[str, Any] = {
+            "number": 0,
+            "life": 0,
+            "env": job.env,
+            "network": job.own_network,
+            "cores": (),
+            "model_file": model_file.absolute(),
+            "from_model": from_model.absolute() if from_model is not None else None,
+            "control": self.control.address,
+            "board": board.address,
+            "slots": tuple(slots),
+            "work": BellEnds(*self._context.Pipe(duplex=False), LEARNER),
+            "room": tuple(room),
+            "door": None,
+        }
+        cores = core_plan(sorted(os.sched_getaffinity(0)), actors) if config.processes.affinity else [()] * (2 + actors)
+
+        def placed(name: str, role: int, main: Callable[[Task, Any], None], device: str, **more: Any) -> Placed:
+            stack_file = (self._folder / f"{name}.stack").absolute()
+            how = shared_by_all | {"role": role, "device": device, "stack_file": stack_file, "cores": cores[role]} | more
+            return Placed(name, role, main, Task(**how), Lives())
+
+        alone = with_env_threads(config, job.kind.settings, 1)
+        shared_env = with_env_threads(config, job.kind.settings, threads.env)
+        roles = [placed("learner", LEARNER, learn, job.device, config=config, threads=threads.learner)]
+        if job.judges:
+            device = config.evaluator.device or job.device
+            roles.append(placed("evaluator", EVALUATOR, judge, device, config=alone, threads=1))
+        for number in range(actors):
+            where = config.actor.device or job.device
+            more = {"config": shared_env, "threads": 1, "number": number}
+            roles.append(placed(f"actor{number}", FIRST_ACTOR + number, play, where, **more))
+        return roles
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self, while_waiting: Callable[[], None]) -> str:
+        """Until a limit, the target or a stop; says which. A fault of a role that cannot be mended comes out of here."""
+        try:
+            for placed in self._roles:
+                self._start(placed)
+            while not self._ended():
+                self._listen()
+                self._look_after()
+                self._heed_stop()
+                while_waiting()
+            return self.reason
+        finally:
+            self._end_all()
+
+    def _ended(self) -> bool:
+        """The learner is done, and the evaluator too, unless somebody wants the run to end at once."""
+        if not self.reason:
+            return False
+        return self._judged or self.stop.asked() or all(placed.role != EVALUATOR for placed in self._roles)
+
+    def _start(self, placed: Placed) -> None:
+        reader, writer = self._context.Pipe(duplex=True)
+        placed.task = replace(placed.task, life=placed.lives.deaths, door=writer)
+        placed.process = self._context.Process(
+            target=live, args=(placed.main, placed.task), name=f"fastdqn-{placed.name}", daemon=True
+        )
+        try:
+            placed.process.start()
+        except (PicklingError, AttributeError, TypeError) as fault:
+            placed.process = None
+            raise UserError(
+                f"The runner processes cannot hand your function over to its processes ({fault}): define it at the top of a "
+                "module, or use the runner inline."
+            ) from None
+        writer.close()
+        placed.door, placed.greeted, placed.fault, placed.due_at = reader, False, None, None
+        placed.born_at_beats = int(self.control["beats"][placed.role])
+        self._watch.born(placed.role, placed.born_at_beats, time.monotonic())
+        self._write_roles()
+
+    def _listen(self) -> None:
+        """Takes in whatever the roles say; wakes early when one of them speaks or dies."""
+        doors = [placed.door for placed in self._roles if placed.door is not None]
+        deaths = [placed.process.sentinel for placed in self._roles if placed.process is not None]
+        wait([*doors, *deaths], LISTEN_SECONDS)
+        for placed in self._roles:
+            self._hear(placed)
+
+    def _hear(self, placed: Placed) -> None:
+        while placed.door is not None:
+            try:
+                if not placed.door.poll():
+                    return
+                word, told = placed.door.recv()
+            except (EOFError, OSError):
+                placed.door = None
+                return
+            self._heed(placed, word, told)
+
+    def _heed(self, placed: Placed, word: str, told: Any) -> None:
+        if word == HELLO:
+            placed.greeted = True
+            for line in told.get("notes", ()):
+                self._say(line)
+        elif word == ROW:
+            self._on_row(told | self.figures())
+        elif word == SCORE and told is None:
+            self._judged = True
+        elif word == SCORE:
+            self._on_score(told)
+            self.control["save"][0] += 1
+            if self.limits.solved_by(told.mean) and not self.reason:
+                self._stop_learner(TARGET_REACHED)
+        elif word == FAULT:
+            placed.fault = told
+        elif word == DONE:
+            self.reason = self._why_stopped or told["reason"]
+            if self.reason == STOPPED:
+                self.reason = self.stop.reason
+
+    def _heed_stop(self) -> None:
+        if self.stop.asked():
+            self._stop_learner(self.stop.reason)
+
+    def _stop_learner(self, why: str) -> None:
+        self._why_stopped = self._why_stopped or why
+        self.control["learner_stops"][0] = 1
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        for placed in self._roles:
+            if placed.due_at is not None and now >= placed.due_at and not self.reason_to_rest(placed):
+                self._start(placed)
+            elif placed.process is not None and not placed.process.is_alive():
+                self._hear(placed)  # its last words
+                self._bury(placed, now)
+        beats = {placed.role: self._beats(placed) for placed in self._roles}
+        for role in self._watch.hung(beats, now):
+            self._end_hung(next(placed for placed in self._roles if placed.role == role))
+
+    def reason_to_rest(self, placed: Placed) -> bool:
+        """Nobody needs an actor when the learner has ended."""
+        return bool(self.reason) and placed.role >= FIRST_ACTOR
+
+    def _beats(self, placed: Placed) -> tuple[int, bool]:
+        """Its count, and whether it has got anywhere in this life."""
+        beats = int(self.control["beats"][placed.role])
+        played = self.control["played"][placed.role] if placed.role >= FIRST_ACTOR else beats - placed.born_at_beats
+        return beats, bool(played > 0)
+
+    def _bury(self, placed: Placed, now: float) -> None:
+        process = placed.process
+        assert process is not None
+        code, placed.process, placed.door = process.exitcode, None, None
+        self._watch.gone(placed.role)
+        _, played = self._beats(placed)
+        if code == 0 or self.reason_to_rest(placed) or (placed.role == LEARNER and self.reason):
+            return
+        text = self._obituary(placed, code)
+        self._write_down(text + ("\n" + placed.fault["traceback"] if placed.fault else ""))
+        delay = placed.lives.died(played) if placed.role != LEARNER else None
+        if delay is None:
+            raise self._fault_of(placed, text)
+        self.restarts += 1
+        placed.due_at = now + delay
+        placed.played_before += int(self.control["played"][placed.role])
+        self.control["played"][placed.role] = 0
+        self._say(f"{text} It is replaced (time {placed.lives.deaths}); more in {self._folder / LOG}.")
+
+    def _fault_of(self, placed: Placed, text: str) -> Exception:
+        """What the run ends with: a sentence where the user can mend it, else the role's traceback."""
+        if placed.fault is not None and not placed.fault["traceback"]:
+            return UserError(placed.fault["sentence"])
+        hint = "" if placed.greeted or placed.fault is not None else MAIN_GUARD
+        again = f" It had failed {placed.lives.deaths} times without playing." if placed.role != LEARNER else ""
+        traceback = f"\n{placed.fault['traceback']}" if placed.fault is not None else ""
+        return RoleError(f"{text}{again}{hint}{traceback}")
+
+    def _obituary(self, placed: Placed, code: int | None) -> str:
+        if placed.fault is not None:
+            return f"The {placed.name} has failed: {placed.fault['sentence']}."
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                return f"The {placed.name} was ended by {signal.Signals(-code).name}."
+        return f"The {placed.name} has ended with code {code}."
+
+    def _end_hung(self, placed: Placed) -> None:
+        process = placed.process
+        assert process is not None
+        assert process.pid is not None
+        self.hung += 1
+        seconds = self.config.processes.heartbeat_seconds
+        os.kill(process.pid, STACK_SIGNAL)
+        process.join(STACK_SECONDS)
+        process.kill()
+        process.join()
+        stack = placed.task.stack_file.read_text() or "(it wrote no stack)"
+        self._write_down(f"The {placed.name} has been silent for {seconds:g} s. Its stack:\n{stack}")
+        self._say(f"The {placed.name} has been silent for {seconds:g} s and is ended; its stack is in {self._folder / LOG}.")
+
+    def _end_all(self) -> None:
+        """Everybody is told, and who does not go is killed. Only processes that were started here."""
+        self.control["stop"][0] = 1
+        ends = time.monotonic() + ENDING_SECONDS
+        for placed in self._roles:
+            if placed.process is not None:
+                placed.process.join(max(0.0, ends - time.monotonic()))
+                if placed.process.is_alive():
+                    placed.process.kill()
+                    placed.process.join()
+                placed.process.close()
+                placed.process = None
+            with contextlib.suppress(OSError):
+                placed.task.stack_file.unlink(missing_ok=True)
+        (self._folder / ROLES).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for shared in self._shared:
+            shared.close()
+
+    # --- what is told ----------------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        return int(self.control["step"][0])
+
+    @property
+    def update(self) -> int:
+        return int(self.control["update"][0])
+
+    @property
+    def evaluated_share(self) -> float | None:
+        return float(self.control["evaluated"][0]) or None
+
+    def figures(self) -> dict[str, Any]:
+        """What a line of the metrics tells beyond the inline runner's."""
+        return {"restarts": self.restarts, "hung": self.hung}
+
+    def _write_roles(self) -> None:
+        """For people and scripts that want to find a role."""
+        roles: dict[str, Any] = {"parent": os.getpid()}
+        roles |= {placed.name: placed.pid for placed in self._roles if placed.pid is not None}
+        beside = self._folder / f"{ROLES}.tmp"
+        beside.write_text(json.dumps(roles, indent=1) + "\n")
+        os.replace(beside, self._folder / ROLES)
+
+    def _write_down(self, text: str) -> None:
+        with contextlib.suppress(OSError), (self._folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+
+
+LOG, ROLES = "roles.log", "roles.json"
+
+
+@dataclass(frozen=True)
+class Threads:
+    learner: int  # of torch
+    env: int  # of one actor's emulators
+
+
+def thread_plan(cores: int, learner: int, actors: int) -> Threads:
+    """The learner has what it was given; what is left is shared by the emulators of all actors. Torch gets one thread in
+    each actor: an idle pool of threads takes the cores from whoever works."""
+    return Threads(learner, max(1, (cores - min(learner, cores - 1)) // actors))
+
+
+def core_plan(cores: list[int], actors: int) -> list[tuple[int, ...]]:
+    """By role: the learner and the evaluator keep to the first half, the actors share the rest, each with cores of its own
+    as far as there are enough."""
+    if len(cores) < 2:
+        return [()] * (2 + actors)
+    first, rest = tuple(cores[: len(cores) // 2]), cores[len(cores) // 2 :]
+    own = [tuple(rest[number::actors]) or (rest[number % len(rest)],) for number in range(actors)]
+    return [first, first, *own]
+
+
+def with_env_threads(config: Config, settings: dict[str, Any], threads: int) -> Config:
+    """For environments with threads of their own, unless the user has set them."""
+    if settings.get("threads") != 0:
+        return config
+    return config.model_copy(update={"env": {**config.env, "threads": threads}})

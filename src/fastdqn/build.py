@@ -2,21 +2,20 @@
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from fastdqn import seeding
-from fastdqn.actor.actor import Actor, Chooses, Sink
+from fastdqn.actor.actor import Actor, Chooses
 from fastdqn.actor.device_actor import DeviceActor
 from fastdqn.actor.greedy import make_greedy, without_autograd
-from fastdqn.actor.policy import Greedy, Policy, epsilon_at
+from fastdqn.actor.policy import Greedy, Policy
 from fastdqn.actor.resident import Chooser, ResidentPolicy
 from fastdqn.config import Config
 from fastdqn.dice import Dice
-from fastdqn.env.base import LaneEnv, split_lanes
+from fastdqn.env.base import LaneEnv
 from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
@@ -58,7 +57,8 @@ from fastdqn.replay.replay import Replay, RingReplay
 from fastdqn.replay.ring import Ring, bytes_per_row
 from fastdqn.replay.sampler import UniformSampler
 from fastdqn.replay.textbook import DequeReplay
-from fastdqn.runner.ports import Parts, ReplaySink, Trainer
+from fastdqn.runner.ports import Parts, ReplaySink
+from fastdqn.schedules import exploration, learning_rate
 from fastdqn.streams import TwoStreams, queued
 from fastdqn.switches import SWITCHES, Promise, dependents, resolve
 from fastdqn.transition import Batch, EnvSpec
@@ -112,71 +112,6 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
         meter=Meter(timers, spec.frame_skip, config.learner.batch_size, config.log.window_episodes),
         notes=notes,
     )
-
-
-def build_trainer(config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> Trainer:
-    """The learner's side of a run whose actors live in other processes."""
-    switches, notes = active_switches(config, kind, device, own_network is not None)
-    config = with_switches(config, switches)
-    spec, stack, timers = kind.spec, stack_of(config, kind), Timers()
-    online = build_role_network(config, kind, device, own_network, switches)
-    replay = build_replay(config, spec, stack, device, switches)
-    return Trainer(
-        config=config,
-        spec=spec,
-        stack=stack,
-        switches=switches,
-        replay=replay,
-        ratio=Ratio(config.learner.steps_per_update, config.replay.warmup_steps),
-        learner=build_learner(config, spec, stack, online, replay, device, timers, switches, notes),
-        meter=Meter(timers, spec.frame_skip, config.learner.batch_size, config.log.window_episodes),
-        timers=timers,
-        notes=notes,
-    )
-
-
-def build_player(
-    config: Config,
-    kind: EnvKind,
-    device: str,
-    own_network: MakeBody | None,
-    lanes: int,
-    sink: Sink,
-    epsilon: Callable[[int], float],
-    purpose: str,
-    timers: Timers,
-) -> tuple[Actor, QNetwork]:
-    """An actor in a process of its own, and the network it acts with; `purpose` names its random stream."""
-    switches, _ = active_switches(config, kind, device, own_network is not None)
-    network = build_role_network(config, kind, device, own_network, switches)
-    env = build_env(kind, lanes, config.actor.groups, switches)
-    rng = seeding.stream(config.seed, purpose)
-    policy = Policy(build_greedy(network, device, switches), kind.spec, lanes, stack_of(config, kind), rng)
-    return Actor(env, policy, sink, epsilon, timers), network
-
-
-def build_greedy_player(
-    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, lanes: int
-) -> tuple[Evaluator, QNetwork]:
-    """An evaluator in a process of its own, and the network it plays with."""
-    switches, _ = active_switches(config, kind, device, own_network is not None)
-    network = build_role_network(config, kind, device, own_network, switches)
-    return build_evaluator(config, kind, build_greedy(network, device, switches), lanes, switches), network
-
-
-def build_role_network(
-    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, switches: frozenset[str]
-) -> QNetwork:
-    """Every role begins with the same weights."""
-    use_device(device)
-    set_process_flags(switches)
-    torch.manual_seed(seeding.integer(config.seed, "weights"))
-    return build_network(config, kind, own_network, switches).to(device)
-
-
-def section_of(config: Config, actor: int) -> slice:
-    """The lanes that one of the actors plays: its section of the ring."""
-    return split_lanes(config.actor.lanes, config.actor.count)[actor]
 
 
 def active_switches(
@@ -233,21 +168,6 @@ def measures_threads(switches: frozenset[str]) -> bool:
 
 def stack_of(config: Config, kind: EnvKind) -> int:
     return config.replay.stack or kind.stack
-
-
-def exploration(config: Config) -> Callable[[int], float]:
-    """Step -> epsilon: epsilon_start during the warm-up, then the schedule, which counts from the first step of all."""
-    actor, warmup = config.actor, config.replay.warmup_steps
-    schedule = partial(epsilon_at, start=actor.epsilon_start, end=actor.epsilon_end, steps=actor.epsilon_steps)
-    return lambda step: actor.epsilon_start if step < warmup else schedule(step)
-
-
-def learning_rate(config: Config) -> Callable[[int], float]:
-    learner, steps = config.learner, config.limits.steps
-    if learner.lr_end is None or steps is None:
-        return lambda step: learner.lr
-    end = learner.lr_end
-    return lambda step: learner.lr + min(1.0, step / steps) * (end - learner.lr)
 
 
 def build_env(kind: EnvKind, lanes: int, groups: int, switches: frozenset[str]) -> LaneEnv:

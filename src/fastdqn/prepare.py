@@ -20,11 +20,11 @@ from fastdqn.build import (
     replay_bytes_per_row,
     replay_on_device,
     rows_per_lane,
-    section_of,
     stack_of,
     with_replay_in_ram,
     with_switches,
 )
+from fastdqn.build_roles import section_of
 from fastdqn.config import Config, load_preset, make_config, parse_number
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.kind import EnvKind

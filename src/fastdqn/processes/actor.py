@@ -1,13 +1,14 @@
 """An actor in a process of its own: plays its lanes, fills its slots, takes the newest weights."""
 
 from fastdqn import seeding
-from fastdqn.build import build_player, exploration, section_of
+from fastdqn.build_roles import build_player, section_of
 from fastdqn.metrics import SECTIONS, Timers
 from fastdqn.processes.child import HELLO, Sections, Task
 from fastdqn.processes.control import Pulse
 from fastdqn.runner.board import Board
 from fastdqn.runner.shared import open_shared
 from fastdqn.runner.slots import SlotSink, push_of
+from fastdqn.schedules import exploration
 
 
 def play(task: Task, pulse: Pulse) -> None:

@@ -1,7 +1,7 @@
 """The greedy actor in a process of its own: plays the newest weights on its own schedule and stalls nobody."""
 
 from fastdqn import seeding
-from fastdqn.build import build_greedy_player
+from fastdqn.build_roles import build_greedy_player
 from fastdqn.processes.child import HELLO, SCORE, Task
 from fastdqn.processes.control import Pulse
 from fastdqn.runner.board import Board

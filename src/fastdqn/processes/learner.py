@@ -4,7 +4,7 @@ A slot goes back to its actor when the updates that its steps have earned are do
 due and no slot is filled, the actors only when all of theirs are, and neither can wait for the other for ever.
 """
 
-from fastdqn.build import build_trainer, exploration, learning_rate, section_of
+from fastdqn.build_roles import build_trainer, section_of
 from fastdqn.metrics import SECTIONS
 from fastdqn.processes.child import DONE, HELLO, ROW, Sections, Task
 from fastdqn.processes.control import Pulse
@@ -13,6 +13,7 @@ from fastdqn.runner.board import Board
 from fastdqn.runner.limits import Every, Limits
 from fastdqn.runner.shared import open_shared
 from fastdqn.runner.slots import SlotSource
+from fastdqn.schedules import exploration, learning_rate
 from fastdqn.transition import Block
 
 STOPPED = "stopped"  # by the parent, which knows why

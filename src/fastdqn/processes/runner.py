@@ -17,7 +17,8 @@ from pathlib import Path
 from pickle import PicklingError
 from typing import Any
 
-from fastdqn.build import build_network, section_of
+from fastdqn.build import build_network
+from fastdqn.build_roles import section_of
 from fastdqn.config import Config
 from fastdqn.env.cores import usable_cores
 from fastdqn.errors import RoleError, UserError

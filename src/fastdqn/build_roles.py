@@ -1,0 +1,95 @@
+"""The parts of one role, for a process of its own: what build.py makes, put together as learner, actor or evaluator."""
+
+from collections.abc import Callable
+
+import torch
+
+from fastdqn import seeding
+from fastdqn.actor.actor import Actor, Sink
+from fastdqn.actor.policy import Policy
+from fastdqn.build import (
+    active_switches,
+    build_env,
+    build_evaluator,
+    build_greedy,
+    build_learner,
+    build_network,
+    build_replay,
+    set_process_flags,
+    stack_of,
+    with_switches,
+)
+from fastdqn.config import Config
+from fastdqn.env.base import split_lanes
+from fastdqn.env.kind import EnvKind
+from fastdqn.evaluator import Evaluator
+from fastdqn.hardware import use_device
+from fastdqn.learner.network import MakeBody, QNetwork
+from fastdqn.metrics import Meter, Timers
+from fastdqn.replay.ratio import Ratio
+from fastdqn.runner.ports import Trainer
+
+
+def build_trainer(config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> Trainer:
+    """The learner's side of a run whose actors live in other processes."""
+    switches, notes = active_switches(config, kind, device, own_network is not None)
+    config = with_switches(config, switches)
+    spec, stack, timers = kind.spec, stack_of(config, kind), Timers()
+    online = build_role_network(config, kind, device, own_network, switches)
+    replay = build_replay(config, spec, stack, device, switches)
+    return Trainer(
+        config=config,
+        spec=spec,
+        stack=stack,
+        switches=switches,
+        replay=replay,
+        ratio=Ratio(config.learner.steps_per_update, config.replay.warmup_steps),
+        learner=build_learner(config, spec, stack, online, replay, device, timers, switches, notes),
+        meter=Meter(timers, spec.frame_skip, config.learner.batch_size, config.log.window_episodes),
+        timers=timers,
+        notes=notes,
+    )
+
+
+def build_player(
+    config: Config,
+    kind: EnvKind,
+    device: str,
+    own_network: MakeBody | None,
+    lanes: int,
+    sink: Sink,
+    epsilon: Callable[[int], float],
+    purpose: str,
+    timers: Timers,
+) -> tuple[Actor, QNetwork]:
+    """An actor in a process of its own, and the network it acts with; `purpose` names its random stream."""
+    switches, _ = active_switches(config, kind, device, own_network is not None)
+    network = build_role_network(config, kind, device, own_network, switches)
+    env = build_env(kind, lanes, config.actor.groups, switches)
+    rng = seeding.stream(config.seed, purpose)
+    policy = Policy(build_greedy(network, device, switches), kind.spec, lanes, stack_of(config, kind), rng)
+    return Actor(env, policy, sink, epsilon, timers), network
+
+
+def build_greedy_player(
+    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, lanes: int
+) -> tuple[Evaluator, QNetwork]:
+    """An evaluator in a process of its own, and the network it plays with."""
+    switches, _ = active_switches(config, kind, device, own_network is not None)
+    network = build_role_network(config, kind, device, own_network, switches)
+    return build_evaluator(config, kind, build_greedy(network, device, switches), lanes, switches), network
+
+
+def build_role_network(
+    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, switches: frozenset[str]
+) -> QNetwork:
+    """Every role begins with the same weights."""
+    use_device(device)
+    set_process_flags(switches)
+    torch.manual_seed(seeding.integer(config.seed, "weights"))
+    return build_network(config, kind, own_network, switches).to(device)
+
+
+def section_of(config: Config, actor: int) -> slice:
+    """The lanes that one of the actors plays: its section of the ring."""
+    return split_lanes(config.actor.lanes, config.actor.count)[actor]

@@ -24,9 +24,7 @@ from fastdqn.build import (
     build_replay,
     build_transfer,
     dressed,
-    exploration,
     guess_threads,
-    learning_rate,
     set_process_flags,
     with_replay_in_ram,
 )
@@ -39,6 +37,7 @@ from fastdqn.metrics import Timers
 from fastdqn.prepare import memory_needs
 from fastdqn.run.model import load_model, save_model
 from fastdqn.run.preflight import check_memory, choose_device
+from fastdqn.schedules import exploration, learning_rate
 from fastdqn.switches import resolve
 from fastdqn.transition import Block, EnvSpec
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fastdqn.build import build_learner, learning_rate
+from fastdqn.build import build_learner
 from fastdqn.config import LearnerConfig, NetworkConfig, make_config
 from fastdqn.errors import UserError
 from fastdqn.learner.learner import Learner
@@ -17,6 +17,7 @@ from fastdqn.learner.optimizer import make_optimizer
 from fastdqn.learner.transfer import plain_transfer
 from fastdqn.learner.update import make_target_rule, make_update
 from fastdqn.metrics import Timers
+from fastdqn.schedules import learning_rate
 from fastdqn.switches import resolve
 from fastdqn.transition import Batch, EnvSpec
 

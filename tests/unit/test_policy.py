@@ -8,8 +8,8 @@ from torch import nn
 from fastdqn import seeding
 from fastdqn.actor.greedy import make_greedy, without_autograd
 from fastdqn.actor.policy import Policy, epsilon_at, explore
-from fastdqn.build import exploration
 from fastdqn.config import make_config
+from fastdqn.schedules import exploration
 from fastdqn.transition import EnvSpec, Tick
 from tests.history import History
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fastdqn.build import build_network, exploration, rows_per_lane, stack_of
+from fastdqn.build import build_network, rows_per_lane, stack_of
 from fastdqn.config import make_config
 from fastdqn.learner.flops import forward_flops, step_flops, update_flops
 from fastdqn.prepare import prepare, with_threads
@@ -27,6 +27,7 @@ from fastdqn.run.probe import (
     measured_threads,
     probe_config,
 )
+from fastdqn.schedules import exploration
 from tests.unit.tiny import TINY_SNAKE
 
 LARGE = TINY_SNAKE | {"device": "cpu", "network.hidden": [256, 256], "learner.batch_size": 128}  # over 10 MFLOP an update

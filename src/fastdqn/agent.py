@@ -18,16 +18,8 @@ from gymnasium import spaces
 
 from fastdqn import seeding
 from fastdqn.actor.policy import explore
-from fastdqn.build import (
-    build_greedy,
-    build_learner,
-    build_replay,
-    build_transfer,
-    dressed,
-    guess_threads,
-    set_process_flags,
-    with_replay_in_ram,
-)
+from fastdqn.build import build_greedy, build_learner, build_transfer, dressed, guess_threads, set_process_flags
+from fastdqn.build_replay import build_replay, with_replay_in_ram
 from fastdqn.config import Config, make_config
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.gymnasium import is_channels_last, stored_shape

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,15 @@ from fastdqn.actor.device_actor import DeviceActor
 from fastdqn.actor.greedy import make_greedy, without_autograd
 from fastdqn.actor.policy import Greedy, Policy
 from fastdqn.actor.resident import Chooser, ResidentPolicy
+from fastdqn.build_replay import build_launcher, build_replay
 from fastdqn.config import Config
-from fastdqn.dice import Dice
 from fastdqn.env.base import LaneEnv
 from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
-from fastdqn.graphs import Graphed, Launcher, as_it_is, in_pieces
+from fastdqn.graphs import as_it_is, in_pieces
 from fastdqn.hardware import lacks, use_device
 from fastdqn.kept_memory import keep_freed_memory
 from fastdqn.learner.compiled import compiled
@@ -45,34 +46,25 @@ from fastdqn.learner.update import (
 )
 from fastdqn.learner.wide_optimizer import Wide, make_wide_optimizer
 from fastdqn.metrics import Meter, Timers
-from fastdqn.replay import device_window
-from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
-from fastdqn.replay.arrays import ArrayReplay
-from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
 from fastdqn.replay.device_replay import DeviceReplay
-from fastdqn.replay.device_ring import DeviceRing
-from fastdqn.replay.fused_draw import fused_sample
 from fastdqn.replay.ratio import Ratio
-from fastdqn.replay.replay import Replay, RingReplay
-from fastdqn.replay.ring import Ring, bytes_per_row
-from fastdqn.replay.sampler import UniformSampler
-from fastdqn.replay.textbook import DequeReplay
+from fastdqn.replay.replay import Replay
 from fastdqn.runner.ports import Parts, ReplaySink
 from fastdqn.schedules import exploration, learning_rate
 from fastdqn.streams import TwoStreams, queued
-from fastdqn.switches import SWITCHES, Promise, dependents, resolve
+from fastdqn.switches import SWITCHES, Promise, resolve
 from fastdqn.transition import Batch, EnvSpec
 
-BYTES_OF_PYTHON_OBJECTS = 350  # a tuple, two arrays and their numbers, per transition of the deque
 FOR_SOME_ONLY = {"lane_vector_env", "native_atari", "device_snake", "lean_mlp"}  # environments or networks
 FOR_OUR_NETWORKS = {"cuda_graph"}  # a user's own may do what no graph can record: that is for the user to say
 FOR_ONE_PROCESS = {"device_snake", "overlap"}  # actor and learner must share a device and a process
 FOR_PICTURES_ONLY = {"channels_last", "folded_conv"}  # elsewhere it changes nothing
-MIN_ROWS_PER_WINDOW = 4  # a lane holds at least this many windows of (stack + n_step) rows
 
 
-def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> Parts:
-    """All parts of one run, in the order a transition travels."""
+def build(
+    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None, folder: Path | None = None
+) -> Parts:
+    """All parts of one run, in the order a transition travels. `folder` is on the disk where a replay in a file goes."""
     switches, notes = active_switches(config, kind, device, own_network is not None)
     config = with_switches(config, switches)
     spec, stack = kind.spec, stack_of(config, kind)
@@ -85,7 +77,7 @@ def build(config: Config, kind: EnvKind, device: str, own_network: MakeBody | No
     greedy = build_greedy(online, device, switches)
     apart = build_overlap(online, device, switches)  # None: actor and learner share a queue and the weights
 
-    replay = build_replay(config, spec, stack, device, switches)
+    replay = build_replay(config, spec, stack, device, switches, folder)
     acting = online if apart is None else apart.acting
     actor = build_actor(config, kind, acting, greedy, replay, device, timers, switches)
     learner = build_learner(config, spec, stack, online, replay, device, timers, switches, notes, apart)
@@ -246,77 +238,12 @@ def build_overlap(online: QNetwork, device: str, switches: frozenset[str]) -> Ap
     return Apart(TwoStreams(device), copy.deepcopy(online).requires_grad_(False)) if "overlap" in switches else None
 
 
-def build_launcher(switches: frozenset[str]) -> Launcher:
-    return Graphed if "cuda_graph" in switches else as_it_is
-
-
 def build_evaluator(config: Config, kind: EnvKind, greedy: Greedy, lanes: int, switches: frozenset[str]) -> Evaluator:
     """The greedy actor: lanes of its own, so that a game in training is never disturbed."""
     epsilon = kind.spec.eval_epsilon if config.evaluator.epsilon is None else config.evaluator.epsilon
     env = build_env(kind, lanes, 1, switches)
     rng = seeding.stream(config.seed, "evaluator")
     return Evaluator(env, Policy(greedy, kind.spec, lanes, stack_of(config, kind), rng), epsilon)
-
-
-def rows_per_lane(config: Config, stack: int) -> int:
-    smallest = MIN_ROWS_PER_WINDOW * (stack + config.replay.n_step)
-    rows = config.replay.capacity // config.actor.lanes
-    if rows < smallest:
-        raise UserError(
-            f"replay.capacity={config.replay.capacity:,} is too small for {config.actor.lanes} lanes: "
-            f"stack {stack} and n_step {config.replay.n_step} need at least {smallest * config.actor.lanes:,}."
-        )
-    return rows
-
-
-def build_replay(config: Config, spec: EnvSpec, stack: int, device: str, switches: frozenset[str]) -> Replay:
-    lanes, n_step, gamma, clip = config.actor.lanes, config.replay.n_step, config.learner.gamma, spec.clip_rewards
-    rows = rows_per_lane(config, stack)
-    if "device_ring" in switches:
-        return DeviceReplay(
-            DeviceRing(lanes, rows, spec.obs_shape, spec.obs_dtype, device),
-            Dice(seeding.integer(config.seed, "sample"), device),
-            stack=stack,
-            n_step=n_step,
-            gamma=gamma,
-            clip_rewards=clip,
-            launcher=build_launcher(switches),
-            sample=fused_sample if "fused_draw" in switches else device_window.sample,
-        )
-    if "frame_ring" in switches:
-        ring, rng = Ring(lanes, rows, spec.obs_shape, spec.obs_dtype), seeding.stream(config.seed, "sample")
-        if "compiled_draw" in switches:
-            return RingReplay(
-                ring, CompiledSampler(stack, n_step, rng), gamma=gamma, clip_rewards=clip, window=compiled_window
-            )
-        return RingReplay(ring, UniformSampler(stack, n_step, rng), gamma=gamma, clip_rewards=clip)
-    accumulator = Accumulator(lanes, stack, n_step, gamma, clip)
-    if "array_replay" in switches:
-        rng = seeding.stream(config.seed, "sample")
-        return ArrayReplay(config.replay.capacity, spec.state_shape(stack), accumulator, rng)
-    return DequeReplay(config.replay.capacity, accumulator, seeding.integer(config.seed, "sample"))
-
-
-def replay_bytes_per_row(spec: EnvSpec, stack: int, switches: frozenset[str]) -> int:
-    """For preflight: what one row of capacity costs under these switches."""
-    if "frame_ring" in switches:
-        return bytes_per_row(spec.obs_shape, spec.obs_dtype)
-    if "array_replay" in switches:
-        return bytes_per_transition(spec.state_shape(stack), 4)
-    return bytes_per_transition(spec.state_shape(stack), spec.obs_dtype.itemsize) + BYTES_OF_PYTHON_OBJECTS
-
-
-def replay_on_device(switches: frozenset[str]) -> bool:
-    return "device_ring" in switches
-
-
-def with_replay_in_ram(config: Config) -> Config | None:
-    """The config with the replay on the host; None where the device was asked for by name, or by what needs it."""
-    resident, wishes = {"device_ring", *dependents("device_ring")}, config.switches
-    if resident & set(wishes.on):
-        return None
-    off = (*wishes.off, *sorted(resident - set(wishes.off)))
-    return config.model_copy(update={"switches": wishes.model_copy(update={"off": off})})
 
 
 def build_learner(
@@ -338,11 +265,12 @@ def build_learner(
     optimizer = build_optimizer(config, online, switches)
     if isinstance(optimizer, Wide) and target is not online:
         lay_flat(target)
-    transfer = build_transfer(device, switches)
+    transfer = build_transfer(device, switches) if not config.learner.prefetch else no_transfer
     example = example_batch(config.learner.batch_size, spec, stack, device, switches)
     update = build_update(config, online, target, optimizer, example, switches, notes)
     ahead: dict[str, Any] = {}
-    if "target_ahead" in switches and isinstance(update, (HandWrittenUpdate, LeanUpdate)):
+    drawn_one_by_one = config.learner.prefetch > 0
+    if "target_ahead" in switches and not drawn_one_by_one and isinstance(update, (HandWrittenUpdate, LeanUpdate)):
         most = most_together(config.learner, example.state[0].numel() * example.state.element_size())
         ahead = {"look_ahead": update.look_ahead, "together": updates_before_the_target_moves(config.learner, most)}
     how: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """The parts of one role, for a process of its own: what build.py makes, put together as learner, actor or evaluator."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -14,11 +15,11 @@ from fastdqn.build import (
     build_greedy,
     build_learner,
     build_network,
-    build_replay,
     set_process_flags,
     stack_of,
     with_switches,
 )
+from fastdqn.build_replay import build_replay
 from fastdqn.config import Config
 from fastdqn.env.base import split_lanes
 from fastdqn.env.kind import EnvKind
@@ -30,13 +31,15 @@ from fastdqn.replay.ratio import Ratio
 from fastdqn.runner.ports import Trainer
 
 
-def build_trainer(config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> Trainer:
+def build_trainer(
+    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None, folder: Path | None = None
+) -> Trainer:
     """The learner's side of a run whose actors live in other processes."""
     switches, notes = active_switches(config, kind, device, own_network is not None)
     config = with_switches(config, switches)
     spec, stack, timers = kind.spec, stack_of(config, kind), Timers()
     online = build_role_network(config, kind, device, own_network, switches)
-    replay = build_replay(config, spec, stack, device, switches)
+    replay = build_replay(config, spec, stack, device, switches, folder)
     return Trainer(
         config=config,
         spec=spec,

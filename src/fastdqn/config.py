@@ -70,6 +70,8 @@ class ReplayConfig(Section):
     """Rewards summed before bootstrapping."""
     warmup_steps: Count = Field(1_000, ge=0)
     """Steps played, with epsilon_start, before the first update."""
+    place: Literal["memory", "file"] = "memory"
+    """Where the rows are: in memory, or in a file on the disk of the run folder, reserved in full at the start."""
 
 
 class NetworkConfig(Section):
@@ -112,6 +114,8 @@ class LearnerConfig(Section):
     """CPU threads of torch; 0 = chosen for the machine and the network."""
     device: str | None = None
     """Where the learner trains; unset = `device` (runner processes)."""
+    prefetch: Count = Field(0, ge=0, le=16)
+    """Batches that a thread draws, stacks and copies to the device while others are learned from."""
     ratio: Literal["held", "free"] = "held"
     """held: as many updates as the steps have earned. free: as many as there is time for (runner processes)."""
 

@@ -17,12 +17,15 @@ from fastdqn.build import (
     active_switches,
     build_network,
     measures_threads,
+    stack_of,
+    with_switches,
+)
+from fastdqn.build_replay import (
     replay_bytes_per_row,
     replay_on_device,
+    replay_on_host,
     rows_per_lane,
-    stack_of,
     with_replay_in_ram,
-    with_switches,
 )
 from fastdqn.build_roles import section_of
 from fastdqn.config import Config, load_preset, make_config, parse_number
@@ -96,6 +99,7 @@ def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBod
     for place in (device, config.actor.device, config.evaluator.device):
         check_device(place or "cpu")
     parameters = _count_parameters(config, kind, network)
+    config = replay_on_host(config, active_switches(config, kind, device, network is not None)[0])
     config, more = _replay_where_it_fits(config, kind, device, parameters, network is not None)
     switches, _ = active_switches(config, kind, device, network is not None)
     config, notes = with_switches(config, switches), (*notes, *more)
@@ -122,11 +126,11 @@ def _replay_where_it_fits(
 
 def check_memory_of(job: Job) -> None:
     """Refused when it does not fit into what is free: in RAM, and on a device with memory of its own."""
-    free = device_memory(job.device)
+    free, in_memory = device_memory(job.device), [need for need in job.needs if not need.on_disk]
     if free is None:
-        return check_memory(job.needs)
-    check_memory([need for need in job.needs if not need.on_device])
-    check_memory([need for need in job.needs if need.on_device], free, where=f"memory on {job.device}")
+        return check_memory(in_memory)
+    check_memory([need for need in in_memory if not need.on_device])
+    check_memory([need for need in in_memory if need.on_device], free, where=f"memory on {job.device}")
 
 
 def _resolve(
@@ -184,7 +188,13 @@ def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[
     lanes = config.actor.lanes + min(config.evaluator.lanes, config.evaluator.episodes)
     frames = lanes * (stack + 2) * int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize  # history, tick and its twin
     return (
-        Need("replay", rows * row, per_row=row, on_device=replay_on_device(switches)),
+        Need(
+            "replay",
+            rows * row,
+            per_row=row,
+            on_device=replay_on_device(switches),
+            on_disk=config.replay.place == "file",
+        ),
         Need("frames of the lanes", frames),
         Need("network and optimizer", parameters * 4 * 5, on_device=True),  # online, target, gradients and two moments
         Need("batch", states * 4, on_device=True),

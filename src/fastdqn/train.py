@@ -23,7 +23,7 @@ from fastdqn.run import folder as folders
 from fastdqn.run.curve import draw_curve
 from fastdqn.run.folder import RunFolder
 from fastdqn.run.model import facts_of, load_model, save_model
-from fastdqn.run.preflight import human_bytes
+from fastdqn.run.preflight import check_disk, human_bytes, nearest_folder
 from fastdqn.run.sinks import make_sinks
 from fastdqn.run.view import Snapshot, View, make_view
 from fastdqn.runner.ceiling import env_alone
@@ -136,11 +136,12 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
     source = folders.find(from_run) if from_run else None
     sinks_wanted = make_sinks(job.config.log.sinks)
     check_memory_of(job)
+    check_disk(job.needs, path)
     job = with_threads(job)
     torch.set_num_threads(job.threads)
     if job.config.runner == "processes":
         return _run_apart(job, path, source, sinks_wanted, view)
-    parts = build(job.config, job.kind, job.device, job.own_network)
+    parts = build(job.config, job.kind, job.device, job.own_network, folder=nearest_folder(path))
     if source is not None:
         load_model(source.model_path, parts.learner.online)
         parts.learner.weights_were_loaded()

@@ -21,7 +21,7 @@ LAYERS = [
     ["evaluator"],
     ["runner"],
     ["switches", "schedules"],
-    ["build"],
+    ["build", "build_replay"],
     ["build_roles"],
     ["run"],
     ["prepare"],
@@ -75,7 +75,7 @@ def strings_of(path: Path):
 def test_only_build_asks_whether_a_switch_is_on():
     """A switch's name stands in switches.py and build.py. `lanes_switch` of an EnvKind names the switch, it asks nothing;
     neither does hardware.py, where bf16 is what a machine can compute in."""
-    allowed = {"switches.py", "build.py", "hardware.py", "env/kind.py", "env/atari.py"}
+    allowed = {"switches.py", "build.py", "build_replay.py", "hardware.py", "env/kind.py", "env/atari.py"}
     names = {switch.name for switch in LADDER}
     for path in FILES:
         relative = str(path.relative_to(SOURCE))

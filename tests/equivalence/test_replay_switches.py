@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from fastdqn.build import active_switches, build, build_replay
+from fastdqn.build import active_switches, build
+from fastdqn.build_replay import build_replay
 from fastdqn.learner.transfer import plain_transfer
 from fastdqn.prepare import prepare
 from tests.equivalence.updates import same_updates
@@ -94,7 +95,7 @@ def test_compiled_draws_train_the_same_network():
 
 def test_the_ring_is_the_small_one():
     """What frame_ring is for: a stack of 4 takes 32 times less memory than float32 stacks of state and next state."""
-    from fastdqn.build import replay_bytes_per_row
+    from fastdqn.build_replay import replay_bytes_per_row
 
     job = prepare("catch", settings=SETTINGS)
     sizes = {}

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fastdqn.build import build_network, rows_per_lane, stack_of
+from fastdqn.build import build_network, stack_of
+from fastdqn.build_replay import rows_per_lane
 from fastdqn.config import make_config
 from fastdqn.learner.flops import forward_flops, step_flops, update_flops
 from fastdqn.prepare import prepare, with_threads

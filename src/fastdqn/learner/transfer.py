@@ -55,6 +55,30 @@ def pinned_transfer(device: str) -> Transfer:
     return transfer
 
 
+def transfer_ahead(device: str) -> tuple[Callable[[Batch], Any], Callable[[Any], Batch]]:
+    """For a thread that copies batches while others are learned from: in a queue of its own, from pinned memory. The first
+    function is the thread's; the second the learner's, whose kernels wait for the copy, and not Python."""
+    queue = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    transfer = pinned_transfer(device)
+
+    def send(batch: Batch) -> Any:
+        with torch.cuda.stream(queue):
+            moved = transfer(batch)
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            done.record(queue)
+        return moved, done
+
+    def receive(sent: Any) -> Batch:
+        moved, done = sent
+        learning = torch.cuda.current_stream(device)
+        learning.wait_event(done)
+        for tensor in moved[:-1]:
+            tensor.record_stream(learning)  # its memory is not used again before the learner is through with it
+        return Batch(*moved)
+
+    return send, receive
+
+
 def _each(batch: Batch, move: Callable[[Tensor], Tensor]) -> Batch:
     fields: dict[str, Any] = {
         name: move(torch.from_numpy(value) if isinstance(value, np.ndarray) else value)

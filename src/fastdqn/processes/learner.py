@@ -30,7 +30,9 @@ def learn(task: Task, pulse: Pulse) -> None:
 class LearnerRole:
     def __init__(self, task: Task, pulse: Pulse) -> None:
         self.config, self.pulse, self._control = task.config, pulse, pulse.control
-        self.parts = parts = build_trainer(task.config, task.kind(), task.device, task.network)
+        self.parts = parts = build_trainer(
+            task.config, task.kind(), task.device, task.network, folder=task.model_file.parent
+        )
         if task.from_model is not None:
             load_model(task.from_model, parts.learner.online)
             parts.learner.weights_were_loaded()

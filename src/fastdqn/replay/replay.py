@@ -47,11 +47,14 @@ class RingReplay:
         self.ring.seal(lane)
 
     def sample(self, batch_size: int) -> Batch:
-        lane, row, weight = self.sampler.draw(self.ring, batch_size)
-        return self._window(lane, row, weight)
+        return self.look(*self.choose(batch_size))
+
+    def choose(self, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(lane, row, weight) of a batch."""
+        return self.sampler.draw(self.ring, batch_size)
 
     def gather(self, lane: np.ndarray, row: np.ndarray) -> Batch:
-        return self._window(lane, row, np.ones(len(row), np.float32))
+        return self.look(lane, row, np.ones(len(row), np.float32))
 
     def __len__(self) -> int:
         _, count = self.ring.valid_starts(self.sampler.stack, self.sampler.n_step)
@@ -64,7 +67,8 @@ class RingReplay:
         self.ring.load_state(state["ring"])
         self.sampler.load_state(state["sampler"])
 
-    def _window(self, lane: np.ndarray, row: np.ndarray, weight: np.ndarray) -> Batch:
+    def look(self, lane: np.ndarray, row: np.ndarray, weight: np.ndarray) -> Batch:
+        """The batch that starts at these rows."""
         stack, n_step = self.sampler.stack, self.sampler.n_step
         how: dict[str, Any] = {"gamma": self._gamma, "clip_rewards": self._clip}
         return self._look(self.ring, lane, row, weight, stack=stack, n_step=n_step, **how)

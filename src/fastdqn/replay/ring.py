@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fastdqn.replay.place import Allocate, in_memory
 from fastdqn.transition import Block
 
 FIRST = np.uint8(1)  # obs came from a reset: no older frame enters its stack
@@ -24,13 +25,20 @@ TAIL = np.uint8(4)  # no action was taken here: the true last observation of a g
 class Ring:
     """L lanes of T rows each. `W[lane]` counts the rows opened so far (int64, never wraps)."""
 
-    def __init__(self, num_lanes: int, rows_per_lane: int, obs_shape: tuple[int, ...], obs_dtype: Any) -> None:
+    def __init__(
+        self,
+        num_lanes: int,
+        rows_per_lane: int,
+        obs_shape: tuple[int, ...],
+        obs_dtype: Any,
+        allocate: Allocate = in_memory,
+    ) -> None:
         self.num_lanes = num_lanes
         self.T = rows_per_lane
-        self.obs = np.zeros((num_lanes, rows_per_lane, *obs_shape), obs_dtype)
-        self.action = np.zeros((num_lanes, rows_per_lane), np.int64)
-        self.reward = np.zeros((num_lanes, rows_per_lane), np.float32)
-        self.flags = np.zeros((num_lanes, rows_per_lane), np.uint8)
+        self.obs = allocate((num_lanes, rows_per_lane, *obs_shape), obs_dtype)
+        self.action = allocate((num_lanes, rows_per_lane), np.int64)
+        self.reward = allocate((num_lanes, rows_per_lane), np.float32)
+        self.flags = allocate((num_lanes, rows_per_lane), np.uint8)
         self.W = np.zeros(num_lanes, np.int64)
         self._lane_numbers = np.arange(num_lanes)
 

@@ -3,6 +3,7 @@
 np.zeros reserves nothing: without this check a replay that is too large dies hours later, when the last page is touched.
 """
 
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ class Need:
     bytes: int
     per_row: int = 0
     on_device: bool = False  # lives on the learner's device
+    on_disk: bool = False  # lives in a file
 
 
 def human_bytes(count: float) -> str:
@@ -106,6 +108,18 @@ def check_memory(needs: Iterable[Need], free: int | None = None, where: str = "m
         if need.per_row and room >= need.per_row:
             sentence += f" The largest that fits: --set replay.capacity={room // need.per_row}"
     raise UserError(sentence)
+
+
+def check_disk(needs: Iterable[Need], folder: Path) -> None:
+    """What is kept in files, against the disk of this folder, which need not be there yet."""
+    needs, there = [need for need in needs if need.on_disk], nearest_folder(folder)
+    if needs:
+        check_memory(needs, shutil.disk_usage(there).free, where=f"the disk of {there}")
+
+
+def nearest_folder(path: Path) -> Path:
+    """The folder itself, or the first one around it that exists."""
+    return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())
 
 
 def check_device(device: str) -> None:

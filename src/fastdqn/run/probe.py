@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from fastdqn.build import build, build_network, rows_per_lane, stack_of
+from fastdqn.build import build, build_network, stack_of
+from fastdqn.build_replay import rows_per_lane
 from fastdqn.config import Config
 from fastdqn.env.cores import powers_up_to, usable_cores
 from fastdqn.env.kind import EnvKind

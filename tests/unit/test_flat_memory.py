@@ -9,7 +9,7 @@ import torch
 from fastdqn.prepare import prepare
 from fastdqn.run.probe import Probe
 
-ROUNDS = {"snake": 150, "CartPole-v1": 400, "catch": 40}
+ROUNDS = {"snake": 150, "CartPole-v1": 400, "catch": 100}
 BYTES_PER_STEP = 64  # Python's own small change; a frame of the smallest picture here is 300 bytes
 
 

@@ -28,6 +28,7 @@ from fastdqn.processes.actor import play
 from fastdqn.processes.child import DONE, FAULT, HELLO, ROW, SCORE, STACK_SIGNAL, BellEnds, Task, live
 from fastdqn.processes.control import EVALUATOR, FIRST_ACTOR, LEARNER, control_fields
 from fastdqn.processes.evaluator import judge
+from fastdqn.processes.figures import Figures
 from fastdqn.processes.learner import STOPPED, learn
 from fastdqn.processes.lives import Lives, Watch
 from fastdqn.runner.board import board_fields
@@ -97,7 +98,10 @@ class ProcessRunner:
         self._judged = False
         heartbeat = config.processes
         self._watch = Watch(heartbeat.heartbeat_seconds, heartbeat.first_heartbeat_seconds, self._began)
+        self._slots: list[Shared] = []
         self._roles = self._plan(model_file, from_model)
+        shared_bytes = sum(shared.nbytes for shared in self._shared)
+        self._figures = Figures(self.control, config.actor.count, job.device, shared_bytes, folder)
 
     # --- what there is ---------------------------------------------------------------------------------------------
 
@@ -109,14 +113,14 @@ class ProcessRunner:
     def _plan(self, model_file: Path, from_model: Path | None) -> list[Placed]:
         job, config, actors = self.job, self.config, self.config.actor.count
         board = self._make(board_fields(build_network(config, job.kind, job.own_network)), "the weights board")
-        slots, room = [], []
+        room = []
         for number in range(actors):
             lanes = section_of(config, number)
             push = push_of(config.actor.push, lanes.stop - lanes.start, job.kind.spec)
             fields = slot_fields(lanes.stop - lanes.start, job.kind.spec, push)
-            slots.append(self._make(fields, f"the slots of actor {number}").address)
+            self._slots.append(self._make(fields, f"the slots of actor {number}"))
             room.append(BellEnds(*self._context.Pipe(duplex=False), FIRST_ACTOR + number))
-        threads = thread_plan(usable_cores(), job.threads, actors)
+        threads = thread_plan(usable_cores(), job.threads, actors, asked=config.learner.threads > 0)
         shared_by_all: dict[str, Any] = {
             "number": 0,
             "life": 0,
@@ -127,7 +131,7 @@ class ProcessRunner:
             "from_model": from_model.absolute() if from_model is not None else None,
             "control": self.control.address,
             "board": board.address,
-            "slots": tuple(slots),
+            "slots": tuple(shared.address for shared in self._slots),
             "work": BellEnds(*self._context.Pipe(duplex=False), LEARNER),
             "room": tuple(room),
             "door": None,
@@ -218,7 +222,7 @@ class ProcessRunner:
             for line in told.get("notes", ()):
                 self._say(line)
         elif word == ROW:
-            self._on_row(told | self.figures())
+            self._on_row(told | self.figures(told["update"]))
         elif word == SCORE and told is None:
             self._judged = True
         elif word == SCORE:
@@ -347,9 +351,14 @@ class ProcessRunner:
     def evaluated_share(self) -> float | None:
         return float(self.control["evaluated"][0]) or None
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self, updates: int) -> dict[str, Any]:
         """What a line of the metrics tells beyond the inline runner's."""
-        return {"restarts": self.restarts, "hung": self.hung}
+        actors = [placed for placed in self._roles if placed.role >= FIRST_ACTOR]
+        played = [placed.played_before + int(self.control["played"][placed.role]) for placed in actors]
+        waiting = [int(slots["filled"][0] - slots["emptied"][0]) for slots in self._slots]
+        pids = {placed.name: placed.pid for placed in self._roles if placed.pid is not None}
+        told = self._figures.line(pids, played, updates, waiting)
+        return {**told, "restarts": self.restarts, "hung": self.hung}
 
     def _write_roles(self) -> None:
         """For people and scripts that want to find a role."""
@@ -373,9 +382,11 @@ class Threads:
     env: int  # of one actor's emulators
 
 
-def thread_plan(cores: int, learner: int, actors: int) -> Threads:
-    """The learner has what it was given; what is left is shared by the emulators of all actors. Torch gets one thread in
-    each actor: an idle pool of threads takes the cores from whoever works."""
+def thread_plan(cores: int, learner: int, actors: int, asked: bool = False) -> Threads:
+    """Each actor has a core as long as there are enough, and one thread of torch: an idle pool of threads takes the cores
+    from whoever works. The learner has what is left of them, unless the user asked for a number; and what it does not
+    use is shared by the emulators of all actors."""
+    learner = learner if asked else min(learner, max(1, cores - actors))
     return Threads(learner, max(1, (cores - min(learner, cores - 1)) // actors))
 
 

@@ -129,6 +129,14 @@ def _nvml_and_handle(device: str) -> tuple[Any, Any]:
     return pynvml, pynvml.nvmlDeviceGetHandleByIndex(int(device.partition(":")[2] or 0))
 
 
+def gpu_percent(device: str) -> float | None:
+    """How busy the GPU is at this moment; None elsewhere."""
+    if not device.startswith("cuda"):
+        return None
+    nvml, handle = _nvml_and_handle(device)
+    return float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+
+
 def machine_cpu_seconds() -> float:
     """Busy time of all cores, whoever used them."""
     times = psutil.cpu_times()

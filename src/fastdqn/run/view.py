@@ -69,7 +69,7 @@ class PlainView(View):
                 f"{row['samples_per_step']:.2g} samples/step",
                 f"return {number(row['return_mean'])}",
                 f"epsilon {row['epsilon']:.2f}",
-                split_words(row),
+                row.get("bottleneck", "") or split_words(row),
             ]
         self.say(", ".join(part for part in parts if part))
 
@@ -184,6 +184,8 @@ def panel(snapshot: Snapshot) -> Panel:
     head = Table.grid(padding=(0, 2))
     head.add_row(bar, Text(time_left(snapshot) or clock(snapshot.seconds), style="bold"))
     lines: list[Any] = [head, facts, split_bar(row)]
+    if "bottleneck" in row:
+        lines.append(roles_table(row))
     if snapshot.evaluated_share is not None:
         share_text = f"evaluating: whole games without exploring, {snapshot.evaluated_share:.0%} of them played"
         lines.append(Text(share_text, style="italic"))
@@ -191,6 +193,21 @@ def panel(snapshot: Snapshot) -> Panel:
         lines.append(Text(snapshot.last_score, style="bold"))
     title = Text(snapshot.title)  # a Text, because brackets in a run's name are not markup
     return Panel(Group(*lines), title=title, title_align="left", border_style="blue", width=76)
+
+
+def roles_table(row: dict[str, Any]) -> Group:
+    """Of a run in processes: what each role does and takes, and who waits for whom."""
+    table = Table.grid(padding=(0, 2))
+    for name in [key.removesuffix("_uss_mb") for key in row if key.endswith("_uss_mb")]:
+        rate = row.get(f"{name}_steps_per_second")
+        speed = f"{rate:,.0f} steps/s" if rate is not None else ""
+        speed = f"{row['updates_per_second']:,.0f} batches/s" if name == "learner" else speed
+        cpu, memory = f"{row[f'{name}_cpu_percent']:.0f} % CPU", f"{row[f'{name}_uss_mb']:,.0f} MB"
+        table.add_row(Text(name, style="dim"), Text(speed, style="bold"), Text(cpu), Text(memory))
+    weights = f"weights {row['weights_age_steps']:,.0f} steps old, {row['slots_waiting']} slots waiting, "
+    machine = f"{row['replay_rows']:,} rows, load {row['load_average']:.1f}, shared {row['shared_mb']:,.0f} MB"
+    again = f", {row['restarts']} replaced" if row.get("restarts") else ""
+    return Group(table, Text(weights + machine + again, style="dim"), Text(row["bottleneck"], style="italic"))
 
 
 def split_words(row: dict[str, Any]) -> str:

@@ -1,0 +1,84 @@
+"""What a run in processes can tell of itself beyond a run in one: each role's speed, memory and waiting, and who holds up
+whom."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from fastdqn.processes.control import FIRST_ACTOR, LEARNER
+from fastdqn.run.usage import gpu_percent
+from fastdqn.runner.shared import Shared
+
+CLEAR_SHARE = 0.2  # of the time: who waits longer than that is held up
+
+
+class Figures:
+    """Rates are over the time since the line before."""
+
+    def __init__(self, control: Shared, actors: int, device: str, shared_bytes: int, folder: Path) -> None:
+        self._control, self._actors, self._device = control, actors, device
+        self._shared_mb, self._folder = shared_bytes / 1e6, folder
+        self._processes: dict[str, psutil.Process] = {}
+        self._last_time = time.monotonic()
+        self._last_played, self._last_waited = np.zeros(actors), np.zeros(1 + actors)
+        self._warm_up: float | None = None  # steps per second before the first update
+
+    def line(self, pids: Mapping[str, int], played: list[int], updates: int, waiting: list[int]) -> dict[str, Any]:
+        """`played` are the steps of each actor over all of its lives, `waiting` its filled slots."""
+        now = time.monotonic()
+        elapsed, self._last_time = max(now - self._last_time, 1e-9), now
+        rates = (np.array(played, float) - self._last_played) / elapsed
+        self._last_played = np.array(played, float)
+        if not updates:
+            self._warm_up = float(rates.sum())
+        control, first = self._control, FIRST_ACTOR
+        waited = np.array([control["waited"][LEARNER], *control["waited"][first : first + self._actors]])
+        shares = ((waited - self._last_waited) / elapsed).clip(0, 1)
+        self._last_waited = waited
+        ages = control["step"][0] - control["weights_step"][first : first + self._actors]
+        figures: dict[str, Any] = {
+            "warmup_steps_per_second": self._warm_up,
+            "actor_steps_per_second": float(rates.sum()),
+            **{f"actor{number}_steps_per_second": float(rate) for number, rate in enumerate(rates)},
+            "replay_rows": int(control["rows"][0]),
+            "slots_waiting": sum(waiting),
+            "weights_age_steps": float(ages.clip(0).mean()),
+            "learner_waits_percent": 100 * float(shares[0]),
+            "actors_wait_percent": 100 * float(shares[1:].mean()),
+            "bottleneck": bottleneck(float(shares[0]), float(shares[1:].mean())),
+            "load_average": os.getloadavg()[0],
+            "gpu_percent": gpu_percent(self._device),
+            "shared_mb": self._shared_mb,
+            "run_disk_mb": disk_used(self._folder) / 1e6,
+        }
+        for name, pid in pids.items():
+            figures |= self._of_process(name, pid)
+        return {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}
+
+    def _of_process(self, name: str, pid: int) -> dict[str, float]:
+        """CPU since the last look (100 % is one core), and the memory that is its own."""
+        try:
+            if name not in self._processes or self._processes[name].pid != pid:
+                self._processes[name] = psutil.Process(pid)
+            process = self._processes[name]
+            return {f"{name}_cpu_percent": process.cpu_percent(), f"{name}_uss_mb": process.memory_full_info().uss / 1e6}
+        except psutil.Error:  # it has just died
+            return {}
+
+
+def bottleneck(learner_waits: float, actors_wait: float) -> str:
+    """In words: who waits for whom, and what would help."""
+    if learner_waits >= max(CLEAR_SHARE, actors_wait):
+        return f"the learner waits for actors {learner_waits:.0%} of the time: add an actor (actor.count) or lanes"
+    if actors_wait >= CLEAR_SHARE:
+        return f"the actors wait for the learner {actors_wait:.0%} of the time: fewer of them would do"
+    return "neither waits for the other for long"
+
+
+def disk_used(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -118,6 +118,10 @@ def active_switches(
         for name in sorted(FOR_ONE_PROCESS & set(wishes.on)):
             raise UserError(f"The switch {name} is for the runner inline: {SWITCHES[name].summary}.")
         beside_the_point = beside_the_point | FOR_ONE_PROCESS
+    if config.dump.every:
+        if "device_snake" in wishes.on:
+            raise UserError("dump.every keeps games as the host sees them, and device_snake keeps them on the device.")
+        beside_the_point = beside_the_point | {"device_snake"}
     if own_network:
         beside_the_point = beside_the_point | (FOR_OUR_NETWORKS - set(wishes.on))
     return resolve(wishes.on, [*wishes.off, *beside_the_point], wishes.prefer, device)

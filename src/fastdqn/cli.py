@@ -204,6 +204,8 @@ class Watch:
     """a run folder, or its name in runs/"""
     out: Annotated[str | None, arg(metavar="FILM")] = None
     """film file to write, .gif or .mp4; without it Snake plays in the terminal and others write RUN/film.gif"""
+    episode: Number = None
+    """a game that was dumped on the way (--set dump.every=100): its frames, and the values of all actions"""
     seed: Number = "0"
     """which game"""
     games: Number = "5"
@@ -218,8 +220,18 @@ class Watch:
     def execute(self) -> int:
         from fastdqn.watch import watch_run
 
+        if self.episode is not None:
+            print(self._watch_episode(self.episode))
+            return 0
         print(watch_run(self.run, self.out, self.seed, self.games, self.fps, self.max_steps, self.import_))
         return 0
+
+    def _watch_episode(self, episode: str) -> str:
+        from fastdqn.evaluate import whole_number
+        from fastdqn.replayed import watch_episode
+
+        rate = None if self.fps is None else whole_number("--fps", self.fps, 1)
+        return watch_episode(self.run, whole_number("--episode", episode, 1), self.out, rate)
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,13 @@ class LogConfig(Section):
     """Finished games that return_mean and score_mean are taken over."""
 
 
+class DumpConfig(Section):
+    every: Count = Field(0, ge=0)
+    """Every so many games one is kept whole in RUN/episodes: frames, actions, rewards, values; 0 = none."""
+    max_gb: Real = Field(10.0, gt=0)
+    """Room for them; beyond it the oldest are dropped."""
+
+
 class ProcessesConfig(Section):
     """Of the runner processes."""
 
@@ -205,6 +212,7 @@ class Config(Section):
     evaluator: EvaluatorConfig = EvaluatorConfig()
     limits: LimitsConfig = LimitsConfig()
     log: LogConfig = LogConfig()
+    dump: DumpConfig = DumpConfig()
     processes: ProcessesConfig = ProcessesConfig()
     switches: SwitchConfig = SwitchConfig()
 

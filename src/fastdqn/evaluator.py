@@ -8,7 +8,9 @@ import numpy as np
 
 from fastdqn.actor.games import Game, Games
 from fastdqn.actor.policy import Policy
+from fastdqn.actor.recorder import Recorder
 from fastdqn.env.base import LaneEnv
+from fastdqn.transition import Block
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Evaluator:
 
     def __init__(self, env: LaneEnv, policy: Policy, epsilon: float) -> None:
         self.env, self._policy, self._epsilon = env, policy, epsilon
+        self.recorder: Recorder | None = None  # sees every game that is played
+        self._actions = np.zeros(env.num_lanes, np.int64)
 
     def evaluate(
         self,
@@ -60,6 +64,8 @@ class Evaluator:
         cut = 0
         waits = np.zeros(env.num_lanes, bool)  # the lane's game was cut; it counts again from its next fresh game
         env.reset(seeds)
+        if self.recorder is not None:
+            self.recorder.forget()
         while quota.any():
             if stopped():
                 return None
@@ -81,8 +87,12 @@ class Evaluator:
                     if quota[game.lane]:
                         quota[game.lane] -= 1
                         finished.append(game)
+                if self.recorder is not None:
+                    terminal = tick.terminated | tick.life_lost
+                    self.recorder.see(Block(lanes, self._actions[lanes], tick.reward, terminal, tick.first, tick.obs))
                 self._policy.observe(lanes, tick)
-                env.send(group, self._policy.act(lanes, self._epsilon))
+                self._actions[lanes] = self._policy.act(lanes, self._epsilon)
+                env.send(group, self._actions[lanes])
         scores = np.array([game.score for game in finished])
         return Score(
             env_id=spec.env_id,

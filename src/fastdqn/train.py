@@ -11,16 +11,20 @@ from typing import Any
 
 import torch
 
+from fastdqn.actor.actor import Actor
+from fastdqn.actor.greedy import make_values
+from fastdqn.actor.recorder import Recorder, RecordingSink
 from fastdqn.build import build, build_network, stack_of
 from fastdqn.env.registry import EnvName
 from fastdqn.errors import UserError
-from fastdqn.evaluator import Score
+from fastdqn.evaluator import Evaluator, Score
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink, Sink
 from fastdqn.prepare import Job, check_memory_of, prepare, with_threads
 from fastdqn.processes.runner import ProcessRunner
 from fastdqn.run import folder as folders
 from fastdqn.run.curve import draw_curve
+from fastdqn.run.dumps import DumpWriter, estimate
 from fastdqn.run.folder import RunFolder
 from fastdqn.run.model import facts_of, load_model, save_model
 from fastdqn.run.preflight import check_disk, human_bytes, nearest_folder
@@ -217,7 +221,8 @@ class _Keeper:
             f"{job.config.env_id}: {job.parameters:,} weights on {job.device} ({job.threads} CPU threads), "
             f"{job.config.actor.lanes} lanes, {job.config.samples_per_step:g} samples per step, {needed} of buffers",
         ]
-        return [*lines, *[f"switched off: {', '.join(off)}"] * bool(off), *job.notes]
+        dumps = [estimate(job.config, job.kind.spec)] if job.config.dump.every else []
+        return [*lines, *[f"switched off: {', '.join(off)}"] * bool(off), *job.notes, *dumps]
 
     def _draw_curve(self) -> None:
         rows = self.folder.metrics()
@@ -272,6 +277,7 @@ class _Supervisor(_Keeper):
         super().__init__(job, folder, sinks, view)
         self.parts = parts
         self._env_alone: float | None = None
+        self._dumps = keep_games(parts, folder.path) if parts.config.dump.every else []
         self.runner = InlineRunner(parts, self._stop, self._on_row, self._on_score)
 
     def run(self) -> Run:
@@ -313,6 +319,8 @@ class _Supervisor(_Keeper):
             self._save()
         finally:
             self.runner.close()
+            for dump in self._dumps:
+                dump.close()
 
     def _save(self) -> None:
         self._save_model()
@@ -323,6 +331,26 @@ class _Supervisor(_Keeper):
         facts = facts_of(parts.spec, parts.stack, parts.actor.steps, parts.learner.updates)
         self.parts.learner.settle()
         save_model(self.folder.model_path, self.parts.learner.online, facts)
+
+
+def keep_games(parts: Parts, run: Path) -> list[DumpWriter]:
+    """The actor's and the evaluator's games are dumped from now on."""
+    values = make_values(parts.learner.online, parts.device)
+    writers = [DumpWriter(run, role, parts.spec, parts.config.dump.max_gb * 1e9) for role in ("actor0", "evaluator")]
+    exploring, greedy = (
+        Recorder(parts.spec, parts.stack, parts.config.dump.every, values, writer.write) for writer in writers
+    )
+    assert isinstance(parts.actor, Actor), "boards on a device are left off where games are dumped"
+    parts.actor.sink = RecordingSink(parts.actor.sink, exploring)
+    make = parts.make_evaluator
+
+    def make_recorded(lanes: int) -> Evaluator:
+        evaluator = make(lanes)
+        evaluator.recorder = greedy
+        return evaluator
+
+    parts.make_evaluator = make_recorded
+    return writers
 
 
 def describe(score: Score) -> str:

@@ -28,7 +28,7 @@ LAYERS = [
     ["processes"],
     ["train", "player", "agent"],
     ["bench"],
-    ["plan", "evaluate", "film", "tune"],
+    ["plan", "evaluate", "film", "tune", "replayed"],
     ["watch", "listing", "demo", "report"],
     ["cli", "cli_bench"],
 ]

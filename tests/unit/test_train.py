@@ -282,7 +282,7 @@ def test_from_run_begins_with_its_weights(runs, trained):
 def test_from_run_fills_the_target_network_too(runs, trained, monkeypatch):
     """Else the first goals would be those of a random network."""
     built = []
-    monkeypatch.setattr(TRAIN, "build", lambda *arguments: built.append(build(*arguments)) or built[-1])
+    monkeypatch.setattr(TRAIN, "build", lambda *given, **more: built.append(build(*given, **more)) or built[-1])
     train_tiny(steps=50, from_run=trained, settings={"replay.warmup_steps": 10_000})
     saved = fastdqn.load(trained).network.state_dict()
     for network in (built[0].learner.online, built[0].learner.target):

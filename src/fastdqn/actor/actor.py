@@ -30,7 +30,7 @@ class Actor:
     """One call of `step` moves one group of lanes by one tick: recv, store, act, send."""
 
     def __init__(self, env: LaneEnv, policy: Chooses, sink: Sink, epsilon: Callable[[int], float], timers: Timers) -> None:
-        self.env, self.policy, self._sink, self.epsilon_at = env, policy, sink, epsilon
+        self.env, self.policy, self.sink, self.epsilon_at = env, policy, sink, epsilon
         self._env_time, self._store_time, self._act_time = timers["env"], timers["store"], timers["act"]
         self.games = Games(env.num_lanes, env.spec)
         self.steps = 0
@@ -50,7 +50,7 @@ class Actor:
             tick = self.env.recv(group)
         with self._store_time:
             terminal = tick.terminated | tick.life_lost
-            self._sink.put(Block(lanes, self._actions[lanes], tick.reward, terminal, tick.first, tick.obs))
+            self.sink.put(Block(lanes, self._actions[lanes], tick.reward, terminal, tick.first, tick.obs))
             ended = self.games.observe(lanes, tick)
         with self._act_time:
             self.policy.observe(lanes, tick)

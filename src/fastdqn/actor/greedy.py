@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fastdqn.actor.policy import Greedy
+from fastdqn.actor.recorder import Values
 
 
 def make_greedy(network: nn.Module, device: str) -> Greedy:
@@ -28,3 +29,13 @@ def without_autograd(greedy: Greedy) -> Greedy:
             return greedy(states)
 
     return inference
+
+
+def make_values(network: nn.Module, device: str) -> Values:
+    """The values of all actions, for who wants to look at them."""
+
+    def values(states: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            return np.asarray(network(torch.from_numpy(states).to(device)).float().cpu().numpy())
+
+    return values

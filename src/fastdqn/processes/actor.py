@@ -1,6 +1,7 @@
 """An actor in a process of its own: plays its lanes, fills its slots, takes the newest weights."""
 
 from fastdqn import seeding
+from fastdqn.actor.recorder import RecordingSink
 from fastdqn.build_roles import build_player, section_of
 from fastdqn.metrics import SECTIONS, Timers
 from fastdqn.processes.child import HELLO, Sections, Task
@@ -32,6 +33,11 @@ def play(task: Task, pulse: Pulse) -> None:
         purpose=_purpose("explore", task),
         timers=timers,
     )
+    if config.dump.every:
+        first, count = int(control["episode"][0]), config.actor.count
+        actor.sink = RecordingSink(
+            sink, task.recorder(kind, network, number_of=lambda n: first + (n - 1) * count + task.number + 1)
+        )
     board = Board(open_shared(task.board), network)
     sections = Sections(pulse, timers, SECTIONS)
     version = 0

@@ -18,12 +18,16 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from fastdqn.actor.greedy import make_values
+from fastdqn.actor.recorder import Recorder
+from fastdqn.build import stack_of
 from fastdqn.config import Config
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
 from fastdqn.errors import UserError
-from fastdqn.learner.network import MakeBody
-from fastdqn.processes.control import Pulse
+from fastdqn.learner.network import MakeBody, QNetwork
+from fastdqn.processes.control import EVALUATOR, Pulse
+from fastdqn.run.dumps import DumpWriter
 from fastdqn.runner.bell import Bell
 from fastdqn.runner.shared import Address, Shared, open_shared
 from fastdqn.runner.slots import StoppedError
@@ -69,6 +73,13 @@ class Task:
     work: BellEnds  # the learner's
     room: tuple[BellEnds, ...]  # of all actors
     door: Connection
+
+    def recorder(self, kind: EnvKind, network: QNetwork, number_of: Callable[[int], int] = lambda n: n) -> Recorder:
+        """Dumps the role's games; nobody waits for its writer, which ends with the process."""
+        role = "evaluator" if self.role == EVALUATOR else f"actor{self.number}"
+        writer = DumpWriter(self.model_file.parent, role, kind.spec, self.config.dump.max_gb * 1e9)
+        values, stack = make_values(network, self.device), stack_of(self.config, kind)
+        return Recorder(kind.spec, stack, self.config.dump.every, values, writer.write, number_of)
 
     def kind(self) -> EnvKind:
         if callable(self.env):

@@ -28,6 +28,7 @@ def control_fields(actors: int) -> dict[str, tuple[tuple[int, ...], Any]]:
         "weights_step": ((roles,), np.int64),  # the step of the weights it plays with
         "step": ((1,), np.int64),  # of the run: steps that are in the replay
         "update": ((1,), np.int64),
+        "episode": ((1,), np.int64),
         "rows": ((1,), np.int64),  # starts that can be drawn
         "final_version": ((1,), np.int64),  # of the weights when the learner had ended; 0 before
         "evaluated": ((1,), np.float64),  # the share of the evaluation that is going on, 0 between two

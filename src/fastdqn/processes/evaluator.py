@@ -17,6 +17,8 @@ def judge(task: Task, pulse: Pulse) -> None:
     config, kind, control = task.config, task.kind(), pulse.control
     lanes = min(config.evaluator.lanes, config.evaluator.episodes)
     evaluator, network = build_greedy_player(config, kind, task.device, task.network, lanes)
+    if config.dump.every:
+        evaluator.recorder = task.recorder(kind, network)
     board = Board(open_shared(task.board), network)
     due, version, judged_update = Every(evaluation_interval(config)), 0, -1
     task.door.send((HELLO, {}))

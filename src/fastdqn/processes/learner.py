@@ -153,6 +153,7 @@ class LearnerRole:
     def _tell(self) -> None:
         control = self._control
         control["step"][0], control["update"][0] = self.parts.ratio.steps, self.parts.learner.updates
+        control["episode"][0] = self.parts.meter.episodes
         self._sections.tell(self._wait_time.seconds)
         if control["save"][0] > self._saved:
             self._saved = int(control["save"][0])

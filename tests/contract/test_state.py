@@ -27,8 +27,9 @@ SETTINGS = {
 }
 
 
-def make_runner(env, seed, off=(), on=()):
-    job = prepare(env, settings=SETTINGS | {"seed": seed, "switches.off": list(off), "switches.on": list(on)})
+def make_runner(env, seed, off=(), on=(), more=()):
+    switches = {"switches.off": list(off), "switches.on": list(on)}
+    job = prepare(env, settings=SETTINGS | {"seed": seed} | switches | dict(more))
     rows = []
     parts = build(job.config, job.kind, "cpu")
     runner = InlineRunner(parts, Stop(), rows.append, lambda score: None)
@@ -78,17 +79,22 @@ def test_so_does_one_whose_ring_is_on_a_device(env, on, tensors_on_the_cpu):
     check_a_copy_goes_on_exactly(env, tensors_on_the_cpu(on), on)
 
 
-def check_a_copy_goes_on_exactly(env, off, on=()):
+@pytest.mark.parametrize("off", [[], ["compiled_draw"]], ids=["compiled", "plain"])
+def test_so_does_one_whose_batches_are_drawn_ahead(off):
+    check_a_copy_goes_on_exactly("snake", off, more={"learner.prefetch": 2})
+
+
+def check_a_copy_goes_on_exactly(env, off, on=(), more=()):
     """A run, and a fresh one of another seed that loads its states, do the same things from there on: games, draws,
     exploration, updates, target copies."""
-    original = make_runner(env, 1, off, on)
+    original = make_runner(env, 1, off, on, more)
     for _ in range(60):
         original.round()
     original.settle()
     assert original.parts.learner.updates > 20
     saved = {name: copy.deepcopy(part.state()) for name, part in original.parts.stateful().items()}
 
-    restored = make_runner(env, 2, off, on)
+    restored = make_runner(env, 2, off, on, more)
     for _ in range(11):
         restored.round()
     restored.settle()

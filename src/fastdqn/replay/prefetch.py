@@ -61,12 +61,12 @@ class Prefetched:
     def state(self) -> dict[str, Any]:
         self._let_the_thread_finish()
         waiting = [_copied(self._receive(order.result())) for order in self._ordered]
-        return {"replay": self.replay.state(), "count": self._count, "waiting": waiting}
+        return {"replay": self.replay.state(), "seed": self._seed, "count": self._count, "waiting": waiting}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self._let_the_thread_finish()
         self.replay.load_state(state["replay"])
-        self._count = state["count"]
+        self._seed, self._count = state["seed"], state["count"]
         self._ordered = deque(self._thread.submit(self._finish, _copied(batch)) for batch in state["waiting"])
 
     def _order(self, batch_size: int) -> None:

@@ -22,6 +22,7 @@ from fastdqn.run.preflight import human_bytes
 from fastdqn.transition import EnvSpec
 
 FOLDER = "episodes"
+MOST_PENDING_BYTES = 64 * 2**20  # that wait for the disk; one more game is taken, whatever its size
 
 
 class DumpWriter:
@@ -30,15 +31,17 @@ class DumpWriter:
     def __init__(self, run: Path, role: str, spec: EnvSpec, max_bytes: float) -> None:
         self._folder, self._role, self._spec, self._max_bytes = run / FOLDER, role, spec, max_bytes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fastdqn-dumps")
-        self._pending: Future[None] | None = None
-        self.lost = 0  # games that could not be written, or came while another was being written
+        self._pending: list[tuple[Future[None], int]] = []  # games that are being written, and their bytes
+        self.lost = 0  # games that could not be written, or came faster than the disk takes them
         self.last_fault = ""
 
     def write(self, episode: Episode) -> None:
-        if self._pending is not None and not self._pending.done():
+        self._pending = [(writing, size) for writing, size in self._pending if not writing.done()]
+        if sum(size for _, size in self._pending) > MOST_PENDING_BYTES:
             self.lost += 1
             return
-        self._pending = self._thread.submit(self._write, episode)
+        size = sum(frame.nbytes for frame in episode.frames)
+        self._pending.append((self._thread.submit(self._write, episode), size))
 
     def close(self) -> None:
         self._thread.shutdown()

@@ -10,14 +10,26 @@ import torch
 from fastdqn.bench.clock import Clock, Speed
 from fastdqn.bench.turns import Turns
 from fastdqn.build import build_boards, build_env, build_network, dtype_of_passes, stack_of
+from fastdqn.errors import UserError
 from fastdqn.learner.flops import forward_flops, step_flops
 from fastdqn.metrics import SECTIONS
 from fastdqn.prepare import Job, with_threads
+from fastdqn.processes.probe import LOOK_SECONDS, ProcessProbe
 from fastdqn.run.probe import Probe
 from fastdqn.runner.ceiling import env_alone
 from fastdqn.runner.limits import Every
 from fastdqn.runner.ports import Parts
 
+FIGURES = (  # of the last line of a run in processes
+    "bottleneck",
+    "learner_waits_percent",
+    "actors_wait_percent",
+    "weights_age_steps",
+    "load_average",
+    "shared_mb",
+    "learner_uss_mb",
+    "actor0_uss_mb",
+)
 Change = Callable[[Parts], None]  # something done to the parts before they are timed: a part left out, a fault planted
 
 
@@ -25,6 +37,10 @@ def measure(
     job: Job, seconds: float, change: Change | None = None, turns: Turns | None = None, whole_replay: bool = False
 ) -> Speed:
     """Warms up, then plays and learns for `seconds` by the clock, in turns with others where there are some."""
+    if job.config.runner == "processes":
+        if change is not None:
+            raise UserError("A part can be left out of a run in one process only: use the runner inline.")
+        return measure_apart(job, seconds, turns, whole_replay)
     job = with_threads(job)
     torch.set_num_threads(job.threads)
     clock = Clock(job.device, job.threads, job.config.learner.batch_size, turns)
@@ -51,6 +67,46 @@ def measure(
         speed = clock.speed()
         probe.runner.log()
         return replace(speed, split=split_of(probe.rows[warm_rows:], clock.waited_seconds))
+    finally:
+        probe.close()
+
+
+class PausingTurns(Turns):
+    """Processes work on by themselves: between two turns they are told to pause."""
+
+    def __init__(self, turns: Turns, probe: ProcessProbe) -> None:
+        super().__init__(turns.seconds * turns.count, turns.count)
+        self._probe = probe
+
+    def over(self, so_far: dict[str, Any]) -> None:
+        self._probe.pause()
+        super().over(so_far)
+        self._probe.resume()
+
+
+def measure_apart(job: Job, seconds: float, turns: Turns | None = None, whole_replay: bool = False) -> Speed:
+    """The same for a run whose roles live in processes of their own."""
+    job = with_threads(job)
+    probe = ProcessProbe(job, whole_replay)
+    try:
+        pausing = PausingTurns(turns, probe) if turns is not None else None
+        clock = Clock("cpu", job.threads, job.config.learner.batch_size, pausing)  # it queues nothing on a GPU by itself
+        clock.first_step()
+        probe.warm_up()
+        details = {
+            "lanes": job.config.actor.lanes,
+            "actors": job.config.actor.count,
+            "capacity": probe.runner.config.replay.capacity,
+            "notes": [*job.notes],
+        }
+        clock.start(probe.steps, probe.updates, switches=sorted(job.switches), details=details)
+        while clock.tick(probe.steps, probe.updates) < seconds:
+            probe.go_on(LOOK_SECONDS)
+        speed = replace(clock.speed(), device=job.device)
+        if probe.rows:
+            figures = {name: probe.rows[-1][name] for name in FIGURES if name in probe.rows[-1]}
+            speed = replace(speed, details=speed.details | figures)
+        return speed
     finally:
         probe.close()
 

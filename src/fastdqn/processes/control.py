@@ -19,6 +19,7 @@ def control_fields(actors: int) -> dict[str, tuple[tuple[int, ...], Any]]:
     return {
         "stop": ((1,), np.int64),  # by the parent: everybody ends
         "learner_stops": ((1,), np.int64),  # by the parent: the learner ends, saves, and the evaluator has a last game
+        "pause": ((1,), np.int64),  # by the parent: nobody works while it is 1
         "save": ((1,), np.int64),  # by the parent: counts the wishes to have the model saved
         "asleep": ((roles,), np.int64),
         "beats": ((roles,), np.int64),  # counts up while a role lives

@@ -120,6 +120,8 @@ class ProcessRunner:
             fields = slot_fields(lanes.stop - lanes.start, job.kind.spec, push)
             self._slots.append(self._make(fields, f"the slots of actor {number}"))
             room.append(BellEnds(*self._context.Pipe(duplex=False), FIRST_ACTOR + number))
+        work = BellEnds(*self._context.Pipe(duplex=False), LEARNER)
+        self._work = work.bell(self.control)
         threads = thread_plan(usable_cores(), job.threads, actors, asked=config.learner.threads > 0)
         shared_by_all: dict[str, Any] = {
             "number": 0,
@@ -132,7 +134,7 @@ class ProcessRunner:
             "control": self.control.address,
             "board": board.address,
             "slots": tuple(shared.address for shared in self._slots),
-            "work": BellEnds(*self._context.Pipe(duplex=False), LEARNER),
+            "work": work,
             "room": tuple(room),
             "door": None,
         }
@@ -240,6 +242,9 @@ class ProcessRunner:
     def _heed_stop(self) -> None:
         if self.stop.asked():
             self._stop_learner(self.stop.reason)
+
+    def ring_learner(self) -> None:
+        self._work.ring()
 
     def _stop_learner(self, why: str) -> None:
         self._why_stopped = self._why_stopped or why

@@ -1,0 +1,97 @@
+"""A run in processes, in small, to be timed: as run/probe.py, but it goes on by itself until it is told to pause."""
+
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fastdqn.errors import RoleError
+from fastdqn.prepare import Job
+from fastdqn.processes.runner import ProcessRunner
+from fastdqn.run.probe import probe_config
+from fastdqn.runner.ports import Stop
+
+WARM_UPDATES = 20
+LOOK_SECONDS = 0.005
+LONGEST_START_SECONDS = 300.0
+
+
+class ProcessProbe:
+    """`steps` and `updates` count on while it runs. Between `pause` and `resume` nobody works."""
+
+    def __init__(self, job: Job, whole_replay: bool = False) -> None:
+        config = probe_config(job.config, job.kind, whole_replay)
+        config = config.model_copy(
+            update={
+                "limits": config.limits.model_copy(update={"steps": None, "minutes": 1e6, "target": None, "episodes": None}),
+                "evaluator": config.evaluator.model_copy(update={"every_steps": 0, "at_end": False}),
+            }
+        )
+        self.rows: list[dict[str, Any]] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="fastdqn-probe-")
+        self._stop, self._fault = Stop(), [RoleError("the roles have ended")]
+        folder = Path(self._folder.name)
+        self.runner = ProcessRunner(
+            replace(job, config=config),
+            folder,
+            folder / "model.safetensors",
+            None,
+            self._stop,
+            self.rows.append,
+            lambda score: None,
+            lambda line: None,
+        )
+        self._thread = threading.Thread(target=self._run, name="fastdqn-roles", daemon=True)
+        self._thread.start()
+
+    def warm_up(self, seconds: float = 1.0) -> None:
+        """Until the roles are there, the replay is as full as it is to be, and updates have been made for a while."""
+        began = time.monotonic()
+        while self.updates < WARM_UPDATES and time.monotonic() - began < LONGEST_START_SECONDS:
+            self.go_on(LOOK_SECONDS)
+        self.go_on(seconds)
+
+    def go_on(self, seconds: float) -> None:
+        """Lets them work for so long; a fault of a role comes out here."""
+        self._thread.join(seconds)
+        if not self._thread.is_alive():
+            raise self._fault[-1]
+
+    def rate(self, seconds: float) -> float:
+        """Steps per second over the next `seconds`; paused before and after."""
+        self.resume()
+        began, steps = time.monotonic(), self.steps
+        self.go_on(seconds)
+        rate = (self.steps - steps) / (time.monotonic() - began)
+        self.pause()
+        return rate
+
+    def pause(self) -> None:
+        self.runner.control["pause"][0] = 1
+
+    def resume(self) -> None:
+        self.runner.control["pause"][0] = 0
+        self.runner.ring_learner()
+
+    @property
+    def steps(self) -> int:
+        return self.runner.step
+
+    @property
+    def updates(self) -> int:
+        return self.runner.update
+
+    def close(self) -> None:
+        self.resume()
+        self._stop.ask("measured")
+        self._thread.join()
+        self.runner.close()
+        self._folder.cleanup()
+
+    def _run(self) -> None:
+        try:
+            self.runner.run(while_waiting=lambda: None)
+        except Exception as fault:
+            self._fault.append(fault)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import itertools
 import json
+import time
 
 import pytest
 import torch
@@ -203,6 +204,8 @@ def test_a_race_says_how_far_it_is():
 def start_of(job):
     return {
         "device": job.device,
+        "runner": job.config.runner,
+        "actor.count": job.config.actor.count,
         "actor.lanes": job.config.actor.lanes,
         "actor.groups": job.config.actor.groups,
         "learner.threads": 1,
@@ -219,7 +222,7 @@ def test_nothing_that_learning_depends_on_is_ever_changed(env, monkeypatch):
     start = start_of(job)
     found = coordinates(job, {})
     assert {"learner.threads", "actor.lanes"} <= {coordinate.name for coordinate in found}
-    excluded = {"actor": {"lanes", "groups"}, "learner": {"threads"}, "switches": True, "env": True}
+    excluded = {"runner": True, "actor": {"count", "lanes", "groups"}, "learner": {"threads"}, "switches": True, "env": True}
     kept = job.config.model_dump(exclude=excluded)
     points = [point for coordinate in found for point in coordinate.neighbours(start, job)]
     assert len(points) > 5
@@ -256,7 +259,22 @@ def test_what_the_user_set_is_not_searched():
     everything = {coordinate.name for coordinate in coordinates(job, {})}
     assert {"actor.lanes", "actor.groups", "env.threads", "channels_last"} <= everything
     left = {coordinate.name for coordinate in coordinates(job, {"actor.lanes": 8, "env.threads": 1, "switches.off": []})}
-    assert left == {"learner.threads", "actor.groups"} & everything
+    assert left == {"learner.threads", "actor.groups", "runner"} & everything
+    assert "runner" not in {coordinate.name for coordinate in coordinates(job, {"runner": "inline"})}
+    assert "runner" not in {coordinate.name for coordinate in coordinates(job, {"actor.count": 2})}
+
+
+def test_roles_are_tried_together_and_apart(monkeypatch):
+    monkeypatch.setattr("fastdqn.tune.space.usable_cores", lambda: 8)
+    job = prepare("snake", settings={"device": "cpu"})
+    (runner,) = [coordinate for coordinate in coordinates(job, {}) if coordinate.name == "runner"]
+    tried = [(point["runner"], point["actor.count"]) for point in runner.neighbours(start_of(job), job)]
+    assert tried == [("processes", 1), ("processes", 4)]
+    apart = start_of(job) | {"runner": "processes", "actor.count": 4}
+    tried = [(point["runner"], point["actor.count"]) for point in runner.neighbours(apart, job)]
+    assert tried == [("inline", 1), ("processes", 1)]
+    few = prepare("snake", settings={"device": "cpu", "actor.lanes": 2, "actor.groups": 1})
+    assert [point["actor.count"] for point in runner.neighbours(start_of(few), few)] == [1]
 
 
 def test_a_switch_that_is_on_is_turned_off():
@@ -494,6 +512,55 @@ def quick(monkeypatch):
     monkeypatch.setattr("fastdqn.run.probe.FILLED_ROWS", 200)
     monkeypatch.setattr("fastdqn.tune.race.LONG_ENOUGH_SECONDS", 0.05)
     monkeypatch.setattr("fastdqn.tune.race.TURN_SECONDS", 0.02)
+
+    def no_processes(job):  # they take seconds to start
+        raise UserError("not here")
+
+    monkeypatch.setattr(tuning, "WarmProcesses", no_processes)
+
+
+def test_roles_apart_are_chosen_where_they_are_faster(cache, quick, monkeypatch):
+    built = []
+
+    class Apart:
+        def __init__(self, job):
+            built.append(job.config.actor.count)
+
+        def rate(self, seconds):
+            return 500.0
+
+        def close(self):
+            built.pop()
+
+    monkeypatch.setattr(tuning, "WarmProcesses", Apart)
+    monkeypatch.setattr(tuning.WarmRun, "rate", lambda self, seconds: 100.0)
+    tuner = Tuner("CartPole-v1", None, {"device": "cpu", "actor.lanes": 8, **FIXED}, (), 1, TuneView())
+    found = tuner.run()
+    assert (found.settings["runner"], found.settings["actor.count"]) == ("processes", 1)
+    assert built == [], "every run was closed"
+    job = prepare("CartPole-v1", settings=found.settings)
+    assert job.config.runner == "processes"
+
+
+@pytest.mark.slow
+def test_roles_apart_work_in_their_turns_only():
+    """Real processes: between two turns nothing is played and nothing is learned."""
+    job = prepare("CartPole-v1", settings={"device": "cpu", "runner": "processes", "learner.threads": 1})
+    run = tuning.WarmProcesses(job)
+    try:
+        assert run.rate(0.3) > 0
+        probe = run._probe
+        readings = [(-1, -1)]
+        while (readings[-1] != (before := (probe.steps, probe.updates))) and len(readings) < 100:
+            readings.append(before)  # until what was under way when the turn ended is done
+            time.sleep(0.2)
+        assert readings[-1] == before, "they work on although it is not their turn"
+        assert probe.updates > 20
+        assert run.rate(0.3) > 0
+        assert probe.steps > before[0]
+        assert probe.updates > before[1]
+    finally:
+        run.close()
 
 
 def test_tune_and_then_train(cache, quick, runs, capsys, monkeypatch):

@@ -59,6 +59,7 @@ def play(task: Task, pulse: Pulse) -> None:
         pulse.tell("played", actor.steps)
         sections.tell(timers["wait"].seconds)
         pulse.beat()
+        pulse.rest(room)
         newest = board.newer(version, network)
 
 

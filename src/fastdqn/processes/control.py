@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastdqn.metrics import SECTIONS
+from fastdqn.runner.bell import Bell
 from fastdqn.runner.shared import Shared
 from fastdqn.runner.slots import StoppedError
 
@@ -47,6 +48,12 @@ class Pulse:
         self.control["beats"][self._role] += 1
         if self.control["stop"][0]:
             raise StoppedError
+
+    def rest(self, bell: Bell) -> None:
+        """While the run pauses: a measurement has given the turn to another."""
+        while self.control["pause"][0]:
+            bell.wait_for(lambda: not self.control["pause"][0])
+            self.beat()
 
     def tell(self, name: str, value: Any) -> None:
         self.control[name][self._role] = value

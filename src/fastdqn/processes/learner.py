@@ -159,9 +159,7 @@ class LearnerRole:
             self._saved = int(control["save"][0])
             self._save()
         self.pulse.beat()
-        while control["pause"][0]:  # a measurement has given the turn to another
-            self._work.wait_for(lambda: not control["pause"][0])
-            self.pulse.beat()
+        self.pulse.rest(self._work)
 
     def _publish(self) -> None:
         step, update = self.parts.ratio.steps, self.parts.learner.updates

@@ -73,7 +73,7 @@ class ProcessProbe:
 
     def resume(self) -> None:
         self.runner.control["pause"][0] = 0
-        self.runner.ring_learner()
+        self.runner.wake_all()
 
     @property
     def steps(self) -> int:

@@ -121,7 +121,7 @@ class ProcessRunner:
             self._slots.append(self._make(fields, f"the slots of actor {number}"))
             room.append(BellEnds(*self._context.Pipe(duplex=False), FIRST_ACTOR + number))
         work = BellEnds(*self._context.Pipe(duplex=False), LEARNER)
-        self._work = work.bell(self.control)
+        self._bells = [ends.bell(self.control) for ends in (work, *room)]
         threads = thread_plan(usable_cores(), job.threads, actors, asked=config.learner.threads > 0)
         shared_by_all: dict[str, Any] = {
             "number": 0,
@@ -243,8 +243,10 @@ class ProcessRunner:
         if self.stop.asked():
             self._stop_learner(self.stop.reason)
 
-    def ring_learner(self) -> None:
-        self._work.ring()
+    def wake_all(self) -> None:
+        """After a pause."""
+        for bell in self._bells:
+            bell.ring()
 
     def _stop_learner(self, why: str) -> None:
         self._why_stopped = self._why_stopped or why

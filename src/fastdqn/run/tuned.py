@@ -23,7 +23,17 @@ from fastdqn.run.measured import cache_folder
 from fastdqn.run.usage import DISTURBING_PERCENT
 
 AUTO, NONE = "auto", "none"
-TUNED = ("device", "actor.lanes", "actor.groups", "env.threads", "learner.threads", "switches.on", "switches.off")
+TUNED = (
+    "device",
+    "runner",
+    "actor.count",
+    "actor.lanes",
+    "actor.groups",
+    "env.threads",
+    "learner.threads",
+    "switches.on",
+    "switches.off",
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,8 @@ def work_of(config: Config, kind: EnvKind, stack: int) -> dict[str, Any]:
 def untuned_of(config: Config, kind: EnvKind) -> dict[str, Any]:
     """The settings that `tune` changes, as the user and the preset have them."""
     return {
+        "runner": config.runner,
+        "actor.count": config.actor.count,
         "actor.lanes": config.actor.lanes,
         "actor.groups": config.actor.groups,
         "env.threads": kind.settings.get("threads"),

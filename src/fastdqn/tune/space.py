@@ -6,6 +6,7 @@ that the network that acts is always older than the one that was trained.
 """
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ def coordinates(job: Job, fixed: Mapping[str, Any]) -> list[Coordinate]:
     if "threads" in job.kind.settings and job.kind.make_lanes is not None:  # threads of its own: two groups can overlap
         found.append(_values("env.threads", powers_up_to(usable_cores() - 1)))  # all of them is what 0 stands for
         found.append(_values("actor.groups", [1, 2, 4]))
+    if sys.platform == "linux" and "actor.count" not in fixed:
+        found.append(Coordinate("runner", _other_runners))
     found += [switch for switch in switches if _takes_long(switch.name)]
     return [coordinate for coordinate in found if coordinate.name not in fixed]
 
@@ -66,6 +69,15 @@ def _other_lanes(point: Point, job: Job) -> list[Point]:
     now, groups = job.config.actor.lanes, job.config.actor.groups
     counts = sorted({int(now * step) for step in LANE_STEPS})
     return [{**point, "actor.lanes": count} for count in counts if count >= groups and count != now]
+
+
+def _other_runners(point: Point, job: Job) -> list[Point]:
+    """All roles in one process; or apart, with one actor, and with one for every two cores."""
+    lanes, groups = job.config.actor.lanes, job.config.actor.groups
+    apart = [count for count in sorted({1, usable_cores() // 2}) if 1 <= count <= lanes // groups]
+    choices = [("inline", 1), *(("processes", count) for count in apart)]
+    now = (point["runner"], point["actor.count"])
+    return [{**point, "runner": runner, "actor.count": count} for runner, count in choices if (runner, count) != now]
 
 
 def _switches(job: Job) -> list[Coordinate]:

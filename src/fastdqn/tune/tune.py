@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from fastdqn.build import set_process_flags, stack_of
-from fastdqn.errors import UserError
+from fastdqn.errors import RoleError, UserError
 from fastdqn.prepare import Job, check_memory_of, prepare, with_threads
+from fastdqn.processes.probe import ProcessProbe
 from fastdqn.run.probe import Probe
 from fastdqn.run.tuned import Tuned, profile_path, this_machine, untuned_of, work_of
 from fastdqn.run.usage import Usage
@@ -50,6 +51,28 @@ class WarmRun:
         self._probe.close()
 
 
+class WarmProcesses:
+    """A job whose roles are processes, in small, warm. They work in its turns only."""
+
+    def __init__(self, job: Job) -> None:
+        self._probe = ProcessProbe(with_threads(job))
+        try:
+            self._probe.warm_up(WARM_UP_SECONDS)
+            self._probe.pause()
+        except BaseException:
+            self._probe.close()
+            raise
+
+    def rate(self, seconds: float) -> float:
+        try:
+            return self._probe.rate(seconds)
+        except RoleError:
+            raise RunFailedError from None
+
+    def close(self) -> None:
+        self._probe.close()
+
+
 class Tuner:
     """One work on one machine. `fixed` are the user's own settings; they are never touched."""
 
@@ -63,7 +86,7 @@ class Tuner:
         self._minutes, self._ends = minutes, 0.0
         self._usage = Usage("cpu")
         self._jobs: dict[str, Job | None] = {}
-        self._warm: dict[str, WarmRun] = {}  # point -> its run; after a race only the winner's
+        self._warm: dict[str, WarmRun | WarmProcesses] = {}  # point -> its run; after a race only the winner's
         self._left_out: list[str] = []  # of the last search
         self._races: list[dict[str, Any]] = []
 
@@ -152,8 +175,8 @@ class Tuner:
         key, job = key_of(point), self._job_at(point)
         if key not in self._warm and job is not None:
             try:
-                self._warm[key] = WarmRun(job)
-            except (UserError, torch.OutOfMemoryError):
+                self._warm[key] = WarmRun(job) if job.config.runner == "inline" else WarmProcesses(job)
+            except (UserError, RoleError, torch.OutOfMemoryError):
                 return None
         return self._warm.get(key)
 

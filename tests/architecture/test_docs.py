@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import os
 import re
 import shlex
 import textwrap
@@ -16,10 +17,13 @@ from fastdqn.config import setting_rows
 from fastdqn.env.atari_settings import PROTOCOLS, AtariSettings
 from fastdqn.evaluator import Score
 from fastdqn.metrics import Meter, Timers
+from fastdqn.processes.control import control_fields
+from fastdqn.processes.figures import Figures
 from fastdqn.report.markdown import rewrite
 from fastdqn.report.records import load_records
 from fastdqn.run import folder
 from fastdqn.run.machine import describe_machine
+from fastdqn.runner.shared import make_shared
 from fastdqn.switches import LADDER, SWITCHES
 
 ROOT = Path(__file__).parents[2]
@@ -77,12 +81,28 @@ def test_no_page_names_a_setting_that_is_gone():
 MODEL_FACTS = {"env_id", "protocol", "step", "update", "state_shape", "num_actions", "saved_at"}
 
 
+def keys_of_processes() -> set[str]:
+    """Of a line of metrics of a run in processes."""
+    control = make_shared(control_fields(1), "a test")
+    line = Figures(control, 1, "cpu", 0, DOCS).line({"learner": os.getpid()}, [0], 0, [0])
+    return {*line, "restarts", "hung"}
+
+
 def test_every_key_of_a_run_folder_is_explained():
     row = Meter(Timers(), frame_skip=1, batch_size=1, window_episodes=1).row(1, 1, 0.5, None, None)
     files = set(re.findall(r"^\| `([\w.]+\.(?:yaml|json|jsonl|safetensors|png))` \|", read("run-folder.md"), re.MULTILINE))
     assert {folder.CONFIG, folder.MACHINE, folder.METRICS, folder.MODEL, folder.CURVE} <= files
-    keys = set(row) | {field.name for field in fields(Score)} | set(describe_machine()) | {"run"} | MODEL_FACTS
-    explained = set(re.findall(r"^\| `(\w+)` \|", read("run-folder.md"), re.MULTILINE))
+    keys = (
+        set(row)
+        | keys_of_processes()
+        | {field.name for field in fields(Score)}
+        | set(describe_machine())
+        | {"run"}
+        | MODEL_FACTS
+    )
+    cells = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", read("run-folder.md"), re.MULTILINE)
+    names = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+    explained = {name.replace("actorN_", "actor0_").replace("ROLE_", "learner_") for name in names}
     assert keys - explained == set(), "add a line to docs/run-folder.md"
     assert explained - keys == set(), "docs/run-folder.md explains keys that are gone"
 

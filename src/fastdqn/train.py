@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,14 @@ from fastdqn.actor.actor import Actor
 from fastdqn.actor.greedy import make_values
 from fastdqn.actor.recorder import Recorder, RecordingSink
 from fastdqn.build import build, build_network, stack_of
+from fastdqn.env.cores import usable_cores
 from fastdqn.env.registry import EnvName
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator, Score
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink, Sink
 from fastdqn.prepare import Job, check_memory_of, prepare, with_threads
-from fastdqn.processes.runner import ProcessRunner
+from fastdqn.processes.runner import ProcessRunner, thread_plan
 from fastdqn.run import folder as folders
 from fastdqn.run.curve import draw_curve
 from fastdqn.run.dumps import DumpWriter, estimate
@@ -158,6 +160,9 @@ def _run_apart(
     job: Job, path: Path, source: RunFolder | None, sinks_wanted: list[Callable[[Path], Sink]], view: View
 ) -> Run:
     """The same with every role in a process of its own."""
+    config = job.config
+    threads = thread_plan(usable_cores(), job.threads, config.actor.count, asked=config.learner.threads > 0)
+    job = replace(job, threads=threads.learner)
     if source is not None:
         load_model(source.model_path, build_network(job.config, job.kind, job.own_network))  # refused here, not there
     folder = folders.create(path, job.config, _decided(job, stack_of(job.config, job.kind), job.switches))

@@ -28,6 +28,12 @@ class Figures:
         self._last_played, self._last_waited = np.zeros(actors), np.zeros(1 + actors)
         self._warm_up: float | None = None  # steps per second before the first update
 
+    def begin(self, pids: Mapping[str, int]) -> None:
+        """Everybody is there, and works from now on."""
+        self._last_time = time.monotonic()
+        for name, pid in pids.items():
+            self._of_process(name, pid)  # CPU time is told since the last look: this is the first
+
     def line(self, pids: Mapping[str, int], played: list[int], updates: int, waiting: list[int]) -> dict[str, Any]:
         """`played` are the steps of each actor over all of its lives, `waiting` its filled slots."""
         now = time.monotonic()

@@ -221,6 +221,8 @@ class ProcessRunner:
     def _heed(self, placed: Placed, word: str, told: Any) -> None:
         if word == HELLO:
             placed.greeted = True
+            if placed.role == LEARNER:
+                self._figures.begin(self._pids())
             for line in told.get("notes", ()):
                 self._say(line)
         elif word == ROW:
@@ -363,14 +365,15 @@ class ProcessRunner:
         actors = [placed for placed in self._roles if placed.role >= FIRST_ACTOR]
         played = [placed.played_before + int(self.control["played"][placed.role]) for placed in actors]
         waiting = [int(slots["filled"][0] - slots["emptied"][0]) for slots in self._slots]
-        pids = {placed.name: placed.pid for placed in self._roles if placed.pid is not None}
-        told = self._figures.line(pids, played, updates, waiting)
+        told = self._figures.line(self._pids(), played, updates, waiting)
         return {**told, "restarts": self.restarts, "hung": self.hung}
+
+    def _pids(self) -> dict[str, int]:
+        return {placed.name: placed.pid for placed in self._roles if placed.pid is not None}
 
     def _write_roles(self) -> None:
         """For people and scripts that want to find a role."""
-        roles: dict[str, Any] = {"parent": os.getpid()}
-        roles |= {placed.name: placed.pid for placed in self._roles if placed.pid is not None}
+        roles = {"parent": os.getpid()} | self._pids()
         beside = self._folder / f"{ROLES}.tmp"
         beside.write_text(json.dumps(roles, indent=1) + "\n")
         os.replace(beside, self._folder / ROLES)

@@ -170,6 +170,9 @@ class ProcessRunner:
                 self._heed_stop()
                 while_waiting()
             return self.reason
+        except Exception:
+            self._let_learner_save()
+            raise
         finally:
             self._end_all()
 
@@ -325,6 +328,14 @@ class ProcessRunner:
         stack = placed.task.stack_file.read_text() or "(it wrote no stack)"
         self._write_down(f"The {placed.name} has been silent for {seconds:g} s. Its stack:\n{stack}")
         self._say(f"The {placed.name} has been silent for {seconds:g} s and is ended; its stack is in {self._folder / LOG}.")
+
+    def _let_learner_save(self) -> None:
+        """What was learned is kept, whoever has failed."""
+        learner, ends = self._roles[0], time.monotonic() + ENDING_SECONDS
+        self.control["learner_stops"][0] = 1
+        while learner.process is not None and learner.process.is_alive() and time.monotonic() < ends:
+            learner.process.join(LISTEN_SECONDS)
+            self._hear(learner)  # a full pipe would hold it up
 
     def _end_all(self) -> None:
         """Everybody is told, and who does not go is killed. Only processes that were started here."""

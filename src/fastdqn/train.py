@@ -23,7 +23,8 @@ from fastdqn.evaluator import Evaluator, Score
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink, Sink
 from fastdqn.prepare import Job, check_memory_of, prepare, with_threads
-from fastdqn.processes.runner import ProcessRunner, thread_plan
+from fastdqn.processes.runner import ProcessRunner
+from fastdqn.processes.sharing import thread_plan
 from fastdqn.run import folder as folders
 from fastdqn.run.curve import draw_curve
 from fastdqn.run.dumps import DumpWriter, estimate
@@ -165,9 +166,13 @@ def _run_apart(
     job = replace(job, threads=threads.learner)
     if source is not None:
         load_model(source.model_path, build_network(job.config, job.kind, job.own_network))  # refused here, not there
-    folder = folders.create(path, job.config, _decided(job, stack_of(job.config, job.kind), job.switches))
-    with _open_sinks(folder, sinks_wanted) as sinks:
-        return _SupervisorApart(job, folder, source, sinks, view).run()
+    runner = ProcessRunner(job, path, path / folders.MODEL, None if source is None else source.model_path)
+    try:
+        folder = folders.create(path, job.config, _decided(job, stack_of(job.config, job.kind), job.switches))
+        with _open_sinks(folder, sinks_wanted) as sinks:
+            return _SupervisorApart(job, runner, folder, sinks, view).run()
+    finally:
+        runner.close()
 
 
 def _decided(job: Job, stack: int, switches: frozenset[str]) -> dict[str, Any]:
@@ -243,32 +248,21 @@ class _Keeper:
 class _SupervisorApart(_Keeper):
     """The main thread's side of a run whose roles are processes."""
 
-    def __init__(self, job: Job, folder: RunFolder, source: RunFolder | None, sinks: list[Sink], view: View) -> None:
+    def __init__(self, job: Job, runner: ProcessRunner, folder: RunFolder, sinks: list[Sink], view: View) -> None:
         super().__init__(job, folder, sinks, view)
-        self._began = time.monotonic()
-        self.runner = ProcessRunner(
-            job,
-            folder.path,
-            folder.model_path,
-            source.model_path if source is not None else None,
-            self._stop,
-            self._on_row,
-            self._on_score,
-            view.say,
-        )
+        self.runner, self._began = runner, time.monotonic()
 
     def run(self) -> Run:
+        runner = self.runner
         for line in self._opening_lines():
             self.view.say(line)
         try:
             with stop_on_signals(self._stop):
-                self._reason = self.runner.run(while_waiting=self._show)
+                self._reason = runner.run(self._stop, self._on_row, self._on_score, self.view.say, self._show)
             self._say_why()
-            steps, updates = self.runner.step, self.runner.update
         finally:
-            self.runner.close()
             self._draw_curve()
-        return Run(self.folder, self._reason, self._score, steps, updates, None)
+        return Run(self.folder, self._reason, self._score, runner.step, runner.update, None)
 
     def _show(self) -> None:
         runner, seconds = self.runner, time.monotonic() - self._began

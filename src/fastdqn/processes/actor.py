@@ -42,16 +42,17 @@ def play(task: Task, pulse: Pulse) -> None:
     sections = Sections(pulse, timers, SECTIONS)
     version = 0
     task.door.send((HELLO, {}))
-    while (newest := board.newer(version, network)) is None:  # the learner has not put its first ones up yet
+    while board.version == 0:  # the learner has not put its first ones up yet
         room.wait_for(lambda: board.version > 0)
         pulse.beat()
     seeds = seeding.lane_seeds(config.seed, _life("env", task.life), config.actor.lanes)
     actor.start(seeds[lanes])
     while True:
+        sink.begin_round()
+        newest = board.newer(version, network)
         if newest is not None:
             version, step, _ = newest
             pulse.tell("weights_step", step)
-        sink.begin_round()
         for group in range(len(actor.env.groups)):
             _, games = actor.step(group)
             sink.add_games(games)
@@ -60,7 +61,6 @@ def play(task: Task, pulse: Pulse) -> None:
         sections.tell(timers["wait"].seconds)
         pulse.beat()
         pulse.rest(room)
-        newest = board.newer(version, network)
 
 
 def _purpose(what: str, task: Task) -> str:

@@ -4,6 +4,7 @@ A slot goes back to its actor when the updates that its steps have earned are do
 due and no slot is filled, the actors only when all of theirs are, and neither can wait for the other for ever.
 """
 
+from fastdqn.actor.games import Game
 from fastdqn.build_roles import build_trainer, section_of
 from fastdqn.metrics import SECTIONS
 from fastdqn.processes.child import DONE, HELLO, ROW, Sections, Task
@@ -44,8 +45,8 @@ class LearnerRole:
         self._last = 0  # the actor whose slot was taken last
         self._door, self._model_file = task.door, task.model_file
         self._board = Board(open_shared(task.board), parts.learner.online)
-        lanes = section_of(self.config, 0)
-        self.limits = Limits(self.config.limits, lanes.stop - lanes.start)
+        sections = [section_of(self.config, number) for number in range(self.config.actor.count)]
+        self.limits = Limits(self.config.limits, max(lanes.stop - lanes.start for lanes in sections))
         self._wait_time = parts.timers["wait"]
         self._sections = Sections(pulse, parts.timers, SECTIONS)
         self._log_due, self._saved = Every(self.config.log.every_steps), 0
@@ -59,6 +60,11 @@ class LearnerRole:
         self._publish()
         for source in self._sources:
             source.wake()  # they wait for the first weights
+        while not self._filled():  # the clock starts with the first step
+            self._work.wait_for(self._filled)
+            self._tell()
+            if self._control["learner_stops"][0]:
+                break
         parts.meter.start()
         take = self._take_held if self.config.learner.ratio == "held" else self._take_free
         reason = ""
@@ -77,10 +83,9 @@ class LearnerRole:
         source = self._next_source()
         if source is None:
             return self._limit()
-        self._add_games(source)
         reason = ""
-        for block in source.rounds():
-            self._insert(block)
+        for block, games in source.rounds():
+            self._insert(block, games)
             due = self.parts.ratio.due()
             if due and len(self.parts.replay):
                 self._train(due)
@@ -96,9 +101,8 @@ class LearnerRole:
         source = self._next_source(wait=ratio.steps < ratio.warmup_steps or not len(self.parts.replay))
         reason = ""
         if source is not None:
-            self._add_games(source)
-            for block in source.rounds():
-                self._insert(block)
+            for block, games in source.rounds():
+                self._insert(block, games)
                 reason = reason or self._after_round()
             source.give_back()
         if ratio.steps >= ratio.warmup_steps and len(self.parts.replay):
@@ -120,14 +124,12 @@ class LearnerRole:
     def _filled(self) -> bool:
         return any(source.waiting for source in self._sources)
 
-    def _add_games(self, source: SlotSource) -> None:
-        for game in source.games():
-            self.parts.meter.add_game(game.returns, game.score)
-
-    def _insert(self, block: Block) -> None:
+    def _insert(self, block: Block, games: list[Game]) -> None:
         with self.parts.timers["store"]:
             self.parts.replay.append(block)
         self.parts.ratio.inserted(len(block.first) - int(block.first.sum()))
+        for game in games:
+            self.parts.meter.add_game(game.returns, game.score)
 
     def _train(self, updates: int) -> None:
         self.parts.learner.set_lr(self._lr_at(self.parts.ratio.steps))

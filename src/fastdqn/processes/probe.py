@@ -38,10 +38,6 @@ class ProcessProbe:
             folder,
             folder / "model.safetensors",
             None,
-            self._stop,
-            self.rows.append,
-            lambda score: None,
-            lambda line: None,
         )
         self._thread = threading.Thread(target=self._run, name="fastdqn-roles", daemon=True)
         self._thread.start()
@@ -92,6 +88,6 @@ class ProcessProbe:
 
     def _run(self) -> None:
         try:
-            self.runner.run(while_waiting=lambda: None)
+            self.runner.run(self._stop, self.rows.append, lambda score: None, lambda line: None, lambda: None)
         except Exception as fault:
             self._fault.append(fault)  # type: ignore[arg-type]

@@ -14,12 +14,10 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from pickle import PicklingError
 from typing import Any
 
 from fastdqn.build import build_network
 from fastdqn.build_roles import section_of
-from fastdqn.config import Config
 from fastdqn.env.cores import usable_cores
 from fastdqn.errors import RoleError, UserError
 from fastdqn.evaluator import Score
@@ -31,13 +29,16 @@ from fastdqn.processes.evaluator import judge
 from fastdqn.processes.figures import Figures
 from fastdqn.processes.learner import STOPPED, learn
 from fastdqn.processes.lives import Lives, Watch
+from fastdqn.processes.sharing import check_that_it_travels, core_plan, thread_plan, with_env_threads
 from fastdqn.runner.board import board_fields
 from fastdqn.runner.limits import Limits
 from fastdqn.runner.ports import Stop
 from fastdqn.runner.shared import Shared, make_shared
 from fastdqn.runner.slots import push_of, slot_fields
 
+LOG, ROLES = "roles.log", "roles.json"
 LISTEN_SECONDS = 0.1
+WORDS_AT_ONCE = 10
 ENDING_SECONDS = 5.0  # that a role has to end by itself before it is killed
 STACK_SECONDS = 1.0  # that a hung role has to write its stack
 TARGET_REACHED = "target reached"
@@ -78,13 +79,10 @@ class ProcessRunner:
         folder: Path,
         model_file: Path,
         from_model: Path | None,
-        stop: Stop,
-        on_row: Callable[[dict[str, Any]], None],
-        on_score: Callable[[Score], None],
-        say: Callable[[str], None],
     ) -> None:
-        self.job, self.stop, self._folder = job, stop, folder
-        self._on_row, self._on_score, self._say = on_row, on_score, say
+        """All that can be refused is refused here; the folder need not be there yet."""
+        check_that_it_travels(job)
+        self.job, self._folder = job, folder
         self.config = config = job.config
         self.limits = Limits(config.limits)
         self._context = multiprocessing.get_context("spawn")
@@ -121,7 +119,8 @@ class ProcessRunner:
             self._slots.append(self._make(fields, f"the slots of actor {number}"))
             room.append(BellEnds(*self._context.Pipe(duplex=False), FIRST_ACTOR + number))
         work = BellEnds(*self._context.Pipe(duplex=False), LEARNER)
-        self._bells = [ends.bell(self.control) for ends in (work, *room)]
+        self._ends = (work, *room)
+        self._bells = [ends.bell(self.control) for ends in self._ends]
         threads = thread_plan(usable_cores(), job.threads, actors, asked=config.learner.threads > 0)
         shared_by_all: dict[str, Any] = {
             "number": 0,
@@ -159,8 +158,16 @@ class ProcessRunner:
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
-    def run(self, while_waiting: Callable[[], None]) -> str:
+    def run(
+        self,
+        stop: Stop,
+        on_row: Callable[[dict[str, Any]], None],
+        on_score: Callable[[Score], None],
+        say: Callable[[str], None],
+        while_waiting: Callable[[], None],
+    ) -> str:
         """Until a limit, the target or a stop; says which. A fault of a role that cannot be mended comes out of here."""
+        self.stop, self._on_row, self._on_score, self._say = stop, on_row, on_score, say
         try:
             for placed in self._roles:
                 self._start(placed)
@@ -188,14 +195,7 @@ class ProcessRunner:
         placed.process = self._context.Process(
             target=live, args=(placed.main, placed.task), name=f"fastdqn-{placed.name}", daemon=True
         )
-        try:
-            placed.process.start()
-        except (PicklingError, AttributeError, TypeError) as fault:
-            placed.process = None
-            raise UserError(
-                f"The runner processes cannot hand your function over to its processes ({fault}): define it at the top of a "
-                "module, or use the runner inline."
-            ) from None
+        placed.process.start()
         writer.close()
         placed.door, placed.greeted, placed.fault, placed.due_at = reader, False, None, None
         placed.born_at_beats = int(self.control["beats"][placed.role])
@@ -208,15 +208,19 @@ class ProcessRunner:
         deaths = [placed.process.sentinel for placed in self._roles if placed.process is not None]
         wait([*doors, *deaths], LISTEN_SECONDS)
         for placed in self._roles:
-            self._hear(placed)
+            self._hear(placed, WORDS_AT_ONCE)
 
-    def _hear(self, placed: Placed) -> None:
-        while placed.door is not None:
+    def _hear(self, placed: Placed, most: int | None = None) -> None:
+        """So many words at most: a role that talks without end must not make the parent deaf to the others."""
+        heard = 0
+        while placed.door is not None and (most is None or heard < most):
+            heard += 1
             try:
                 if not placed.door.poll():
                     return
                 word, told = placed.door.recv()
             except (EOFError, OSError):
+                placed.door.close()
                 placed.door = None
                 return
             self._heed(placed, word, told)
@@ -282,7 +286,11 @@ class ProcessRunner:
     def _bury(self, placed: Placed, now: float) -> None:
         process = placed.process
         assert process is not None
-        code, placed.process, placed.door = process.exitcode, None, None
+        code = process.exitcode
+        process.close()
+        if placed.door is not None:
+            placed.door.close()
+        placed.process = placed.door = None
         self._watch.gone(placed.role)
         _, played = self._beats(placed)
         if code == 0 or self.reason_to_rest(placed) or (placed.role == LEARNER and self.reason):
@@ -320,7 +328,8 @@ class ProcessRunner:
         assert process is not None
         assert process.pid is not None
         self.hung += 1
-        seconds = self.config.processes.heartbeat_seconds
+        limits = self.config.processes
+        seconds = limits.heartbeat_seconds if self._beats(placed)[1] else limits.first_heartbeat_seconds
         os.kill(process.pid, STACK_SIGNAL)
         process.join(STACK_SECONDS)
         process.kill()
@@ -335,7 +344,7 @@ class ProcessRunner:
         self.control["learner_stops"][0] = 1
         while learner.process is not None and learner.process.is_alive() and time.monotonic() < ends:
             learner.process.join(LISTEN_SECONDS)
-            self._hear(learner)  # a full pipe would hold it up
+            self._hear(learner, WORDS_AT_ONCE)  # a full pipe would hold it up
 
     def _end_all(self) -> None:
         """Everybody is told, and who does not go is killed. Only processes that were started here."""
@@ -349,11 +358,18 @@ class ProcessRunner:
                     placed.process.join()
                 placed.process.close()
                 placed.process = None
+            if placed.door is not None:
+                placed.door.close()
+                placed.door = None
             with contextlib.suppress(OSError):
                 placed.task.stack_file.unlink(missing_ok=True)
         (self._folder / ROLES).unlink(missing_ok=True)
 
     def close(self) -> None:
+        for ends in self._ends:
+            ends.reader.close()
+            ends.writer.close()
+        self._bells.clear()
         for shared in self._shared:
             shared.close()
 
@@ -392,37 +408,3 @@ class ProcessRunner:
     def _write_down(self, text: str) -> None:
         with contextlib.suppress(OSError), (self._folder / LOG).open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
-
-
-LOG, ROLES = "roles.log", "roles.json"
-
-
-@dataclass(frozen=True)
-class Threads:
-    learner: int  # of torch
-    env: int  # of one actor's emulators
-
-
-def thread_plan(cores: int, learner: int, actors: int, asked: bool = False) -> Threads:
-    """Each actor has a core as long as there are enough, and one thread of torch: an idle pool of threads takes the cores
-    from whoever works. The learner has what is left of them, unless the user asked for a number; and what it does not
-    use is shared by the emulators of all actors."""
-    learner = learner if asked else min(learner, max(1, cores - actors))
-    return Threads(learner, max(1, (cores - min(learner, cores - 1)) // actors))
-
-
-def core_plan(cores: list[int], actors: int) -> list[tuple[int, ...]]:
-    """By role: the learner and the evaluator keep to the first half, the actors share the rest, each with cores of its own
-    as far as there are enough."""
-    if len(cores) < 2:
-        return [()] * (2 + actors)
-    first, rest = tuple(cores[: len(cores) // 2]), cores[len(cores) // 2 :]
-    own = [tuple(rest[number::actors]) or (rest[number % len(rest)],) for number in range(actors)]
-    return [first, first, *own]
-
-
-def with_env_threads(config: Config, settings: dict[str, Any], threads: int) -> Config:
-    """For environments with threads of their own, unless the user has set them."""
-    if settings.get("threads") != 0:
-        return config
-    return config.model_copy(update={"env": {**config.env, "threads": threads}})

@@ -5,6 +5,7 @@ the last process, however that ends. Docker's small /dev/shm plays no part. Ever
 that is not there is refused then, and does not end a run hours later.
 """
 
+import contextlib
 import mmap
 import os
 import sys
@@ -51,6 +52,8 @@ class Shared:
         """The memory goes when the last process lets go of it."""
         self._arrays.clear()
         os.close(self._descriptor)
+        with contextlib.suppress(BufferError):  # somebody still holds an array: it goes with the last of them
+            self._memory.close()
 
 
 def make_shared(fields: Fields, what: str) -> Shared:

@@ -8,6 +8,7 @@ the learner by more than its slots. A killed actor leaves a slot half filled tha
 again from the start, and its first rows are `first`, which closes the games that were cut.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from fastdqn.transition import Block, EnvSpec
 SLOTS = 3  # of one actor: one is filled, one is learned from, one lies between
 LARGEST_SLOT_BYTES = 64 * 2**20
 MOST_ROUNDS = 1024  # in one slot: an endless game is pushed in pieces
-GAME = ("lane", "returns", "score", "steps")
+GAME = ("lane", "returns", "score", "steps", "round")
 
 
 class StoppedError(Exception):
@@ -38,7 +39,7 @@ class Push(NamedTuple):
 
 def push_of(setting: int | str, lanes: int, spec: EnvSpec) -> Push:
     """`step`, a number of rounds, or `episode`. A round is one tick of every lane of the actor."""
-    row = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize + 16
+    row = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize + 16 + 8 * len(GAME)
     most = max(1, min(MOST_ROUNDS, LARGEST_SLOT_BYTES // (row * lanes)))
     wanted = 1 if setting == "step" else most if setting == "episode" else int(setting)
     return Push(min(wanted, most), setting == "episode")
@@ -86,7 +87,7 @@ class SlotSink:
 
     def add_games(self, games: list[Game]) -> None:
         for game in games:
-            self._shared["games"][self._slot, self._games] = game
+            self._shared["games"][self._slot, self._games] = (*game, self._round)
             self._games += 1
 
     def end_round(self) -> None:
@@ -123,19 +124,19 @@ class SlotSource:
         """Slots that are filled and not emptied yet."""
         return int(self._shared["filled"][0] - self._shared["emptied"][0])
 
-    def rounds(self) -> Iterator[Block]:
-        """The blocks of the oldest filled slot, one a round; valid until `give_back`."""
-        slot = self._slot
-        for number in range(int(self._shared["rounds"][slot])):
-            here = (slot, number)
-            columns = (self._shared[name][here] for name in ("action", "reward", "terminal", "first", "obs"))
-            yield Block(self._lanes, *columns)
-
-    def games(self) -> list[Game]:
-        """Those that ended in the oldest filled slot."""
+    def rounds(self) -> Iterator[tuple[Block, list[Game]]]:
+        """The oldest filled slot round by round: what is stored, and the games that ended. Valid until `give_back`."""
         slot = self._slot
         told = self._shared["games"][slot, : int(self._shared["num_games"][slot])]
-        return [Game(self._lanes.start + int(lane), returns, score, int(steps)) for lane, returns, score, steps in told]
+        ends = np.searchsorted(told[:, -1], np.arange(int(self._shared["rounds"][slot])), side="right")
+        for number, (begin, end) in enumerate(itertools.pairwise([0, *ends])):
+            here = (slot, number)
+            columns = (self._shared[name][here] for name in ("action", "reward", "terminal", "first", "obs"))
+            yield Block(self._lanes, *columns), [self._game(row) for row in told[begin:end]]
+
+    def _game(self, told: np.ndarray) -> Game:
+        lane, returns, score, steps, _ = told.tolist()
+        return Game(self._lanes.start + int(lane), returns, score, int(steps))
 
     def give_back(self) -> None:
         self._shared["emptied"][0] += 1

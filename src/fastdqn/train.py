@@ -24,7 +24,7 @@ from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink, Sink
 from fastdqn.prepare import Job, check_memory_of, prepare, with_threads
 from fastdqn.processes.runner import ProcessRunner
-from fastdqn.processes.sharing import thread_plan
+from fastdqn.processes.sharing import leave_if_begun_by_import, thread_plan
 from fastdqn.run import folder as folders
 from fastdqn.run.curve import draw_curve
 from fastdqn.run.dumps import DumpWriter, estimate
@@ -106,6 +106,7 @@ def train(
     """Trains a DQN and returns the run. `env` is a name or a function that makes an environment; `settings` are dotted
     keys such as {'learner.batch_size': 128}; `network` is called with (state_shape, num_actions); `profile` is what
     `fastdqn tune` found: auto, none, or a file."""
+    leave_if_begun_by_import()
     wishes = {
         "limits.steps": steps,
         "limits.episodes": episodes,

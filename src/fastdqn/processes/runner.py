@@ -29,7 +29,7 @@ from fastdqn.processes.evaluator import judge
 from fastdqn.processes.figures import Figures
 from fastdqn.processes.learner import STOPPED, learn
 from fastdqn.processes.lives import Lives, Watch
-from fastdqn.processes.sharing import check_that_it_travels, core_plan, thread_plan, with_env_threads
+from fastdqn.processes.sharing import NO_GUARD, check_that_it_travels, core_plan, thread_plan, with_env_threads
 from fastdqn.runner.board import board_fields
 from fastdqn.runner.limits import Limits
 from fastdqn.runner.ports import Stop
@@ -43,8 +43,8 @@ ENDING_SECONDS = 5.0  # that a role has to end by itself before it is killed
 STACK_SECONDS = 1.0  # that a hung role has to write its stack
 TARGET_REACHED = "target reached"
 MAIN_GUARD = (
-    " If a script of yours calls fastdqn.train, its calls must stand under `if __name__ == '__main__':`, because every "
-    "process imports the script anew."
+    " The script calls fastdqn.train: the call must stand under `if __name__ == '__main__':`, because every process "
+    "imports the script anew."
 )
 
 
@@ -59,7 +59,6 @@ class Placed:
     lives: Lives
     process: BaseProcess | None = None
     door: Connection | None = None
-    greeted: bool = False
     born_at_beats: int = 0
     fault: dict[str, str] | None = None
     due_at: float | None = None  # when its next life begins; None: it lives, or has ended for good
@@ -197,7 +196,7 @@ class ProcessRunner:
         )
         placed.process.start()
         writer.close()
-        placed.door, placed.greeted, placed.fault, placed.due_at = reader, False, None, None
+        placed.door, placed.fault, placed.due_at = reader, None, None
         placed.born_at_beats = int(self.control["beats"][placed.role])
         self._watch.born(placed.role, placed.born_at_beats, time.monotonic())
         self._write_roles()
@@ -227,7 +226,6 @@ class ProcessRunner:
 
     def _heed(self, placed: Placed, word: str, told: Any) -> None:
         if word == HELLO:
-            placed.greeted = True
             if placed.role == LEARNER:
                 self._figures.begin(self._pids())
             for line in told.get("notes", ()):
@@ -299,18 +297,18 @@ class ProcessRunner:
         self._write_down(text + ("\n" + placed.fault["traceback"] if placed.fault else ""))
         delay = placed.lives.died(played) if placed.role != LEARNER else None
         if delay is None:
-            raise self._fault_of(placed, text)
+            raise self._fault_of(placed, text, code)
         self.restarts += 1
         placed.due_at = now + delay
         placed.played_before += int(self.control["played"][placed.role])
         self.control["played"][placed.role] = 0
         self._say(f"{text} It is replaced (time {placed.lives.deaths}); more in {self._folder / LOG}.")
 
-    def _fault_of(self, placed: Placed, text: str) -> Exception:
+    def _fault_of(self, placed: Placed, text: str, code: int | None) -> Exception:
         """What the run ends with: a sentence where the user can mend it, else the role's traceback."""
         if placed.fault is not None and not placed.fault["traceback"]:
             return UserError(placed.fault["sentence"])
-        hint = "" if placed.greeted or placed.fault is not None else MAIN_GUARD
+        hint = MAIN_GUARD if code == NO_GUARD else ""
         again = f" It had failed {placed.lives.deaths} times without playing." if placed.role != LEARNER else ""
         traceback = f"\n{placed.fault['traceback']}" if placed.fault is not None else ""
         return RoleError(f"{text}{again}{hint}{traceback}")

@@ -1,6 +1,8 @@
 """How roles share the machine: threads, cores, and whether what the user handed over can reach a process at all."""
 
+import sys
 from dataclasses import dataclass
+from multiprocessing import current_process
 from multiprocessing.reduction import ForkingPickler
 from pickle import PicklingError
 from typing import Any
@@ -8,6 +10,15 @@ from typing import Any
 from fastdqn.config import Config
 from fastdqn.errors import UserError
 from fastdqn.prepare import Job
+
+NO_GUARD = 4  # exit code of a process that would begin a run while it imports the script that began the first
+
+
+def leave_if_begun_by_import() -> None:
+    """A script without `if __name__ == '__main__':` is imported anew by every role and would train there, too. Such a role
+    ends at once and without a word; the parent says why."""
+    if getattr(current_process(), "_inheriting", False):
+        sys.exit(NO_GUARD)
 
 
 def check_that_it_travels(job: Job) -> None:

@@ -75,23 +75,25 @@ class Walk(gymnasium.Env):
 
 
 class Stumbles(Walk):
-    """Every actor fails after a while; the next one too."""
+    """Every actor fails after a while, and the next one too; the first without a word."""
 
     def trouble(self):
         if in_actor() and self.steps == TROUBLE_AT:
+            if note("quits"):
+                os._exit(0)
             raise RuntimeError("stumbled over step 25")
 
 
 class NeverPlays(Walk):
-    """No actor comes to play: every other one fails in the constructor, the rest in the first step."""
+    """One of two actors never comes to play: it fails in the constructor or, every other time, at its first step."""
 
     def __init__(self):
         super().__init__()
-        if in_actor() and births() % 2:
+        if role() == "actor1" and births() % 2:
             raise RuntimeError("there is no such walk")
 
     def trouble(self):
-        if in_actor():
+        if role() == "actor1":
             raise RuntimeError("stumbled over the first step")
 
 
@@ -102,14 +104,6 @@ def births() -> int:
     return len(list(FOLDER.glob("born-*")))
 
 
-class BreaksDown(Walk):
-    """All is well until a file `broken` lies there; then every step of every actor fails."""
-
-    def trouble(self):
-        if in_actor() and (FOLDER / "broken").exists():
-            raise RuntimeError("the walk is closed")
-
-
 class BadJudge(Walk):
     """The first step of every evaluation fails."""
 
@@ -117,14 +111,6 @@ class BadJudge(Walk):
         if role() == "evaluator":
             births()
             raise RuntimeError("nobody may judge this walk")
-
-
-class Quits(Walk):
-    """Ends its process as if all were well, once."""
-
-    def trouble(self):
-        if in_actor() and self.steps == TROUBLE_AT and note("quits"):
-            os._exit(0)
 
 
 class Sleeps(Walk):
@@ -178,7 +164,5 @@ def send_wrong_actions():
 if DRILL.get("wrong_actions"):
     send_wrong_actions()
 
-for kind in (
-    Walk, Stumbles, NeverPlays, BreaksDown, BadJudge, Quits, Sleeps, SleepsWhileJudged, PausesInC,
-):  # fmt: skip
+for kind in (Walk, Stumbles, NeverPlays, BadJudge, Sleeps, SleepsWhileJudged, PausesInC):
     gymnasium.register(f"drills/{kind.__name__}-v0", kind, disable_env_checker=True)

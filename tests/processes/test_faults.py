@@ -269,38 +269,34 @@ def test_nobody_outlives_a_killed_parent(drill, moment):
 
 
 @pytest.mark.slow
-def test_an_environment_that_raises_now_and_then(drill):
+def test_an_environment_that_fails_now_and_then(drill):
+    """It raises, and once it ends its process as if all were well: a library may call exit(0)."""
     run = drill("drills/Stumbles-v0", steps=300, settings=ALONE)
     assert run.exit_code() == 0
+    assert (run.folder / "quits").exists()
     restarts = run.rows()[-1]["restarts"]
-    assert restarts >= 2
+    assert restarts >= 3
     check_it_went_on(run, 300, restarts)
-    assert run.log().count("RuntimeError: stumbled over step 25\n") == restarts  # the last lines of the tracebacks
-    assert "in trouble" in run.log()
+    assert run.log().count("RuntimeError: stumbled over step 25\n") == restarts - 1  # the last lines of the tracebacks
+    assert "in trouble\n" in run.log()
 
 
 @pytest.mark.slow
-def test_an_environment_that_never_plays_ends_the_run(drill):
-    """It is tried five times. It raises in its constructor (1, 3, 5) or at its first step (2, 4)."""
-    run = drill("drills/NeverPlays-v0", steps=300, settings=ALONE)
+def test_an_actor_that_never_plays_ends_the_run(drill):
+    """It is tried five times; it raises in the constructor (1, 3, 5) or at the first step (2, 4). Another actor plays on,
+    and what was learned from it is kept."""
+    run = drill("drills/NeverPlays-v0", settings={"actor.count": 2, **ALONE}, pace={"actor": 0.005})
     assert run.exit_code() == 1
     said = run.complained.read_text()
     assert said.count("Traceback") == 1, said
     assert "in __init__\n" in said
     assert "RuntimeError: there is no such walk\n" in said  # the last line of the traceback
+    assert "The actor1 has failed" in said
     assert "It had failed 5 times without playing." in said
     assert len(list(run.folder.glob("born-*"))) == 5
     assert run.log().count("RuntimeError: there is no such walk\n") == 3
     assert run.log().count("RuntimeError: stumbled over the first step\n") == 2
-
-
-@pytest.mark.slow
-def test_what_was_learned_is_saved_when_an_environment_breaks_down(drill):
-    run = drill("drills/BreaksDown-v0", settings=ALONE, pace={"actor": 0.002})
-    run.learns()
-    (run.folder / "broken").touch()
-    assert run.exit_code() == 1
-    assert "RuntimeError: the walk is closed" in run.complained.read_text()
+    assert run.rows()[-1]["update"] > 0
     assert run.model()
 
 
@@ -313,14 +309,6 @@ def test_an_environment_that_raises_in_every_evaluation_ends_the_run(drill):
     assert len(list(run.folder.glob("born-*"))) == 5
     assert run.rows()[-1]["update"] > 0
     assert run.model()
-
-
-@pytest.mark.slow
-def test_an_actor_that_ends_as_if_all_were_well_is_replaced(drill):
-    """A library may call exit(0)."""
-    run = drill("drills/Quits-v0", steps=300, settings=ALONE)
-    assert run.exit_code() == 0
-    check_it_went_on(run, 300, restarts=1)
 
 
 # --- hanging -------------------------------------------------------------------------------------------------------------
@@ -389,16 +377,15 @@ def test_a_machine_that_was_asleep_replaces_nobody(drill):
         run.played(name)
     before = run.roles()
     sleepers = [run.process.pid, *(pid for pid in run.living() if pid != run.process.pid)]
-    for seconds in (4, 6):  # longer than a heartbeat
-        for pid in sleepers:
-            os.kill(pid, signal.SIGSTOP)
-        steps = run.rows()[-1]["step"]
-        time.sleep(seconds)
-        assert run.rows()[-1]["step"] <= steps + 100, "it was asleep"
-        for pid in sleepers:
-            os.kill(pid, signal.SIGCONT)
-        run.row_where(lambda row, before=steps: row["step"] > before + 200, "it goes on")
-        assert run.roles() == before
+    for pid in sleepers:
+        os.kill(pid, signal.SIGSTOP)
+    steps = run.rows()[-1]["step"]
+    time.sleep(4)  # longer than a heartbeat
+    assert run.rows()[-1]["step"] <= steps + 100, "it was asleep"
+    for pid in sleepers:
+        os.kill(pid, signal.SIGCONT)
+    run.row_where(lambda row: row["step"] > steps + 200, "it goes on")
+    assert run.roles() == before
     run.go()
     assert run.exit_code() == 0
     check_it_went_on(run, 6000, restarts=0)
@@ -429,17 +416,16 @@ def check_it_was_saved(run, how):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["Ctrl-C", "term to all"])
-def test_asked_to_end_before_anybody_lives(drill, how):
+def test_asked_to_end_before_anybody_lives(drill):
     """In the first second, when every role is still importing what it needs."""
     run = drill(settings=ALONE)
     run.born("learner", "actor0")
-    send(run, *SIGNALS[how][:2])
-    check_it_was_saved(run, how)
+    send(run, *SIGNALS["Ctrl-C"][:2])
+    check_it_was_saved(run, "Ctrl-C")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["term", "int"])
+@pytest.mark.parametrize("how", ["term", "Ctrl-C"])
 def test_asked_to_end_in_warm_up(drill, how):
     """There are many lines of metrics a second then, and the parent must not drown in them."""
     run = drill(settings={"replay.warmup_steps": ENDLESS, **ALONE})
@@ -449,7 +435,7 @@ def test_asked_to_end_in_warm_up(drill, how):
     assert not any(row["update"] for row in run.rows())
 
 
-@pytest.mark.parametrize("how", ["term", *(pytest.param(how, marks=pytest.mark.slow) for how in list(SIGNALS)[1:])])
+@pytest.mark.parametrize("how", ["term", *(pytest.param(how, marks=pytest.mark.slow) for how in ("int", "term to all"))])
 def test_asked_to_end_in_training(drill, how):
     run = drill(settings=ALONE)
     run.learns()

@@ -38,6 +38,7 @@ class Drill:
         drill = {"folder": str(folder), "pace": dict(pace), **dict(variables)}
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         own = {"DRILL": json.dumps(drill), "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        own |= {"PYTHONDONTWRITEBYTECODE": ""}  # what is compiled once saves every role a quarter of its birth
         self.said, self.complained = folder / "stdout", folder / "stderr"
         with self.said.open("w") as out, self.complained.open("w") as err:
             self.process = subprocess.Popen(
@@ -314,9 +315,10 @@ def test_an_environment_that_raises_in_every_evaluation_ends_the_run(drill):
 # --- hanging -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "function"),
-    [("Sleeps", "sleep_for_ever"), pytest.param("PausesInC", "pause_in_c", marks=pytest.mark.slow)],
+    [("Sleeps", "sleep_for_ever"), ("PausesInC", "pause_in_c")],
 )
 def test_an_actor_that_hangs_is_replaced(drill, env, function):
     run = drill(f"drills/{env}-v0", steps=400, settings={**WATCHED, **ALONE})
@@ -484,6 +486,7 @@ def script(folder, *lines):
     return [str(file)]
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_told_so(drill, tmp_path):
     """In a sentence, and once: not by every process that trips over it, nor with a run folder of each."""
     run = drill(script=script(tmp_path, "main('CartPole-v1')"))

@@ -293,7 +293,7 @@ def test_an_actor_that_never_plays_ends_the_run(drill):
     assert "in __init__\n" in said
     assert "RuntimeError: there is no such walk\n" in said  # the last line of the traceback
     assert "The actor1 has failed" in said
-    assert "It had failed 5 times without playing." in said
+    assert "It had failed 5 times in a row without playing." in said
     assert len(list(run.folder.glob("born-*"))) == 5
     assert run.log().count("RuntimeError: there is no such walk\n") == 3
     assert run.log().count("RuntimeError: stumbled over the first step\n") == 2

@@ -34,6 +34,7 @@ from fastdqn.runner.slots import StoppedError
 
 PR_SET_PDEATHSIG = 1
 STACK_SIGNAL = signal.SIGUSR1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 # What comes through the door, always a pair
 HELLO, ROW, SCORE, NOTE, FAULT, DONE = "hello", "row", "score", "note", "fault", "done"
@@ -90,7 +91,9 @@ class Task:
 def live(role: Callable[[Task, Pulse], None], task: Task) -> None:
     """A whole child. Its faults leave through the door; one that the user can mend as a sentence."""
     _end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of us; the parent decides
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches all of us; the parent decides
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     stack_file = task.stack_file.open("w")  # kept open: the signal may come at any time
     faulthandler.register(STACK_SIGNAL, file=stack_file, all_threads=True)
     if task.cores:

@@ -1,6 +1,7 @@
 """What a run in processes can tell of itself beyond a run in one: each role's speed, memory and waiting, and who holds up
 whom."""
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -97,4 +98,8 @@ def bottleneck(learner_waits: float, actors_wait: float) -> str:
 
 
 def disk_used(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    total = 0
+    for file in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # renamed or dropped meanwhile
+            total += file.stat().st_size
+    return total

@@ -2,7 +2,7 @@
 
 DELAYS = (0.0, 1.0, 2.0, 4.0)  # seconds before a role that keeps dying is tried again
 MOST_DEATHS_AT_BIRTH = 5  # in a row, without having played: then the run ends
-LATE = 5.0  # seconds: a parent that was not run for so long cannot blame others for their silence
+LATE = 1.0  # seconds: a parent that was not run for so long cannot blame others for their silence
 
 
 class Lives:

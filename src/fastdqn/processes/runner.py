@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,12 +24,12 @@ from fastdqn.errors import RoleError, UserError
 from fastdqn.evaluator import Score
 from fastdqn.prepare import Job
 from fastdqn.processes.actor import play
-from fastdqn.processes.child import DONE, FAULT, HELLO, ROW, SCORE, STACK_SIGNAL, BellEnds, Task, live
+from fastdqn.processes.child import DONE, FAULT, HELLO, ROW, SCORE, STACK_SIGNAL, STOP_SIGNALS, BellEnds, Task, live
 from fastdqn.processes.control import EVALUATOR, FIRST_ACTOR, LEARNER, control_fields
 from fastdqn.processes.evaluator import judge
 from fastdqn.processes.figures import Figures
 from fastdqn.processes.learner import STOPPED, learn
-from fastdqn.processes.lives import Lives, Watch
+from fastdqn.processes.lives import MOST_DEATHS_AT_BIRTH, Lives, Watch
 from fastdqn.processes.sharing import NO_GUARD, check_that_it_travels, core_plan, thread_plan, with_env_threads
 from fastdqn.runner.board import board_fields
 from fastdqn.runner.limits import Limits
@@ -61,6 +62,8 @@ class Placed:
     door: Connection | None = None
     born_at_beats: int = 0
     fault: dict[str, str] | None = None
+    greeted: bool = False
+    scored: bool = False  # in this life
     due_at: float | None = None  # when its next life begins; None: it lives, or has ended for good
     played_before: int = 0  # steps of earlier lives
 
@@ -175,8 +178,8 @@ class ProcessRunner:
                 self._look_after()
                 self._heed_stop()
                 while_waiting()
-            return self.reason
-        except Exception:
+            return self.stop.reason or self.reason
+        except (Exception, SystemExit):
             self._let_learner_save()
             raise
         finally:
@@ -194,9 +197,16 @@ class ProcessRunner:
         placed.process = self._context.Process(
             target=live, args=(placed.main, placed.task), name=f"fastdqn-{placed.name}", daemon=True
         )
-        placed.process.start()
+        placed.task.stack_file.unlink(missing_ok=True)
+        resource_tracker.ensure_running()  # it would unblock the signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # the child keeps them so until it ignores them
+        try:
+            placed.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         writer.close()
         placed.door, placed.fault, placed.due_at = reader, None, None
+        placed.greeted = placed.scored = False
         placed.born_at_beats = int(self.control["beats"][placed.role])
         self._watch.born(placed.role, placed.born_at_beats, time.monotonic())
         self._write_roles()
@@ -226,6 +236,7 @@ class ProcessRunner:
 
     def _heed(self, placed: Placed, word: str, told: Any) -> None:
         if word == HELLO:
+            placed.greeted = True
             if placed.role == LEARNER:
                 self._figures.begin(self._pids())
             for line in told.get("notes", ()):
@@ -235,6 +246,7 @@ class ProcessRunner:
         elif word == SCORE and told is None:
             self._judged = True
         elif word == SCORE:
+            placed.scored = True
             self._on_score(told)
             self.control["save"][0] += 1
             if self.limits.solved_by(told.mean) and not self.reason:
@@ -291,7 +303,10 @@ class ProcessRunner:
         placed.process = placed.door = None
         self._watch.gone(placed.role)
         _, played = self._beats(placed)
-        if code == 0 or self.reason_to_rest(placed) or (placed.role == LEARNER and self.reason):
+        if placed.role == EVALUATOR:  # idling is no achievement, and the games of an evaluation are always the same
+            played = placed.scored or (placed.greeted and not self.control["evaluated"][0])
+            self.control["evaluated"][0] = 0.0
+        if self._judged if placed.role == EVALUATOR else self.reason:
             return
         text = self._obituary(placed, code)
         self._write_down(text + ("\n" + placed.fault["traceback"] if placed.fault else ""))
@@ -309,7 +324,7 @@ class ProcessRunner:
         if placed.fault is not None and not placed.fault["traceback"]:
             return UserError(placed.fault["sentence"])
         hint = MAIN_GUARD if code == NO_GUARD else ""
-        again = f" It had failed {placed.lives.deaths} times without playing." if placed.role != LEARNER else ""
+        again = f" It had failed {MOST_DEATHS_AT_BIRTH} times in a row without playing." if placed.role != LEARNER else ""
         traceback = f"\n{placed.fault['traceback']}" if placed.fault is not None else ""
         return RoleError(f"{text}{again}{hint}{traceback}")
 
@@ -332,7 +347,10 @@ class ProcessRunner:
         process.join(STACK_SECONDS)
         process.kill()
         process.join()
-        stack = placed.task.stack_file.read_text() or "(it wrote no stack)"
+        stack = ""
+        with contextlib.suppress(OSError):
+            stack = placed.task.stack_file.read_text()
+        stack = stack or "(it wrote no stack)"
         self._write_down(f"The {placed.name} has been silent for {seconds:g} s. Its stack:\n{stack}")
         self._say(f"The {placed.name} has been silent for {seconds:g} s and is ended; its stack is in {self._folder / LOG}.")
 

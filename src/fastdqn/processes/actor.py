@@ -3,8 +3,8 @@
 from fastdqn import seeding
 from fastdqn.actor.recorder import RecordingSink
 from fastdqn.build_roles import build_player, section_of
-from fastdqn.metrics import SECTIONS, Timers
-from fastdqn.processes.child import HELLO, Sections, Task
+from fastdqn.metrics import Timers
+from fastdqn.processes.child import HELLO, Task
 from fastdqn.processes.control import Pulse
 from fastdqn.runner.board import Board
 from fastdqn.runner.shared import open_shared
@@ -39,7 +39,6 @@ def play(task: Task, pulse: Pulse) -> None:
             sink, task.recorder(kind, network, number_of=lambda n: first + (n - 1) * count + task.number + 1)
         )
     board = Board(open_shared(task.board), network)
-    sections = Sections(pulse, timers, SECTIONS)
     version = 0
     task.door.send((HELLO, {}))
     while board.version == 0:  # the learner has not put its first ones up yet
@@ -58,7 +57,7 @@ def play(task: Task, pulse: Pulse) -> None:
             sink.add_games(games)
         sink.end_round()
         pulse.tell("played", actor.steps)
-        sections.tell(timers["wait"].seconds)
+        pulse.tell("waited", timers["wait"].seconds)
         pulse.beat()
         pulse.rest(room)
 

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ STACK_SIGNAL = signal.SIGUSR1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 # What comes through the door, always a pair
-HELLO, ROW, SCORE, NOTE, FAULT, DONE = "hello", "row", "score", "note", "fault", "done"
+HELLO, ROW, SCORE, FAULT, DONE = "hello", "row", "score", "fault", "done"
 
 
 @dataclass(frozen=True)
@@ -126,19 +125,3 @@ def _end_with_parent() -> None:
         os._exit(3)
 
     threading.Thread(target=watch, args=(parent.sentinel,), daemon=True, name="fastdqn-parent").start()
-
-
-class Sections:
-    """Tells the seconds of a role's timers now and then: a look at the clock a round is cheap, a copy is not."""
-
-    def __init__(self, pulse: Pulse, timers: dict[str, Any], names: tuple[str, ...]) -> None:
-        self._pulse, self._timers, self._names = pulse, timers, names
-        self._next = 0.0
-
-    def tell(self, waited: float) -> None:
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + 0.25
-        self._pulse.tell("sections", [self._timers[name].seconds for name in self._names])
-        self._pulse.tell("waited", waited)

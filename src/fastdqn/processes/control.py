@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fastdqn.metrics import SECTIONS
 from fastdqn.runner.bell import Bell
 from fastdqn.runner.shared import Shared
 from fastdqn.runner.slots import StoppedError
@@ -25,7 +24,6 @@ def control_fields(actors: int) -> dict[str, tuple[tuple[int, ...], Any]]:
         "asleep": ((roles,), np.int64),
         "beats": ((roles,), np.int64),  # counts up while a role lives
         "waited": ((roles,), np.float64),  # seconds: the learner for blocks, an actor for a free slot
-        "sections": ((roles, len(SECTIONS)), np.float64),  # seconds of env, act, store, sample, learn
         "played": ((roles,), np.int64),  # steps of an actor in this life
         "weights_step": ((roles,), np.int64),  # the step of the weights it plays with
         "step": ((1,), np.int64),  # of the run: steps that are in the replay

@@ -6,8 +6,7 @@ due and no slot is filled, the actors only when all of theirs are, and neither c
 
 from fastdqn.actor.games import Game
 from fastdqn.build_roles import build_trainer, section_of
-from fastdqn.metrics import SECTIONS
-from fastdqn.processes.child import DONE, HELLO, ROW, Sections, Task
+from fastdqn.processes.child import DONE, HELLO, ROW, Task
 from fastdqn.processes.control import Pulse
 from fastdqn.run.model import facts_of, load_model, save_model
 from fastdqn.runner.board import Board
@@ -23,7 +22,7 @@ UPDATES_BETWEEN_LOOKS = 1  # of a learner that runs free: then it looks for bloc
 
 def learn(task: Task, pulse: Pulse) -> None:
     role = LearnerRole(task, pulse)
-    task.door.send((HELLO, {"switches": sorted(role.parts.switches), "notes": role.parts.notes}))
+    task.door.send((HELLO, {"notes": role.parts.notes}))
     reason = role.run()
     task.door.send((DONE, {"reason": reason}))
 
@@ -48,7 +47,6 @@ class LearnerRole:
         sections = [section_of(self.config, number) for number in range(self.config.actor.count)]
         self.limits = Limits(self.config.limits, max(lanes.stop - lanes.start for lanes in sections))
         self._wait_time = parts.timers["wait"]
-        self._sections = Sections(pulse, parts.timers, SECTIONS)
         self._log_due, self._saved = Every(self.config.log.every_steps), 0
         self._epsilon_at, self._lr_at = exploration(self.config), learning_rate(self.config)
         self._logged_step = 0
@@ -156,7 +154,7 @@ class LearnerRole:
         control = self._control
         control["step"][0], control["update"][0] = self.parts.ratio.steps, self.parts.learner.updates
         control["episode"][0] = self.parts.meter.episodes
-        self._sections.tell(self._wait_time.seconds)
+        self.pulse.tell("waited", self._wait_time.seconds)
         if control["save"][0] > self._saved:
             self._saved = int(control["save"][0])
             self._save()

@@ -129,7 +129,6 @@ class ProcessRunner:
             "life": 0,
             "env": job.env,
             "network": job.own_network,
-            "cores": (),
             "model_file": model_file.absolute(),
             "from_model": from_model.absolute() if from_model is not None else None,
             "control": self.control.address,
@@ -274,7 +273,7 @@ class ProcessRunner:
     def _look_after(self) -> None:
         now = time.monotonic()
         for placed in self._roles:
-            if placed.due_at is not None and now >= placed.due_at and not self.reason_to_rest(placed):
+            if placed.due_at is not None and now >= placed.due_at and not self._may_rest(placed):
                 self._start(placed)
             elif placed.process is not None and not placed.process.is_alive():
                 self._hear(placed)  # its last words
@@ -283,7 +282,7 @@ class ProcessRunner:
         for role in self._watch.hung(beats, now):
             self._end_hung(next(placed for placed in self._roles if placed.role == role))
 
-    def reason_to_rest(self, placed: Placed) -> bool:
+    def _may_rest(self, placed: Placed) -> bool:
         """Nobody needs an actor when the learner has ended."""
         return bool(self.reason) and placed.role >= FIRST_ACTOR
 

@@ -51,6 +51,8 @@ class Board:
 
     def newer(self, than: int, network: nn.Module) -> tuple[int, int, int] | None:
         """Loads the newest weights into the network if they are newer; their version, step and update."""
+        if self.version <= than:  # asked every round, and seldom there: nothing is made for it
+            return None
         own = network.state_dict()
         while (version := self.version) > than:
             side = version % 2

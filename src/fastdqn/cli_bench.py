@@ -117,14 +117,18 @@ class Ladder(_Judged):
 
     leave_one_out: bool = False
     """also measure the default without each of its switches"""
+    roles: bool = False
+    """only the ladder's two ends, and beside them the roles in processes: pushes, prefetch, devices, a replay in a file"""
 
     def execute(self) -> int:
-        from fastdqn.bench.ladder import run_ladder
+        from fastdqn.bench.ladder import run_ladder, rungs
+        from fastdqn.bench.roles import role_rungs
 
+        if self.roles and self.leave_one_out:
+            raise UserError("--roles and --leave-one-out are two different tables: give one of them.")
         measuring, work = self.measuring(), self.work()
-        return self.measure(
-            "ladder", work, measuring, lambda keeper: run_ladder(work, measuring, self.leave_one_out, keeper)
-        )
+        wanted = role_rungs(work) if self.roles else rungs(work.job, self.leave_one_out)
+        return self.measure("ladder", work, measuring, lambda keeper: run_ladder(work, measuring, wanted, keeper))
 
 
 @dataclass(frozen=True)

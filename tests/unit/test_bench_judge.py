@@ -13,7 +13,7 @@ from fastdqn.bench.children import Children
 from fastdqn.bench.conduct import Measuring
 from fastdqn.bench.identity import subject_of_job
 from fastdqn.bench.judge import EVALUATION_GAMES, NOT_MEASURED, Judge
-from fastdqn.bench.ladder import run_ladder
+from fastdqn.bench.ladder import run_ladder, rungs
 from fastdqn.bench.learning import default_target, score_of_random_play, train_and_evaluate
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.sweep import run_sweep
@@ -224,7 +224,7 @@ def test_a_variant_that_does_not_fit_into_memory_is_refused(work, monkeypatch):
 @pytest.mark.parametrize(
     "run",
     [
-        lambda work, how, keeper: run_ladder(work, how, False, keeper),
+        lambda work, how, keeper: run_ladder(work, how, rungs(work.job), keeper),
         lambda work, how, keeper: run_sweep(work, [{"learner.lr": 0.1}, {"learner.lr": 0.2}], how, keeper),
     ],
     ids=["ladder", "sweep"],

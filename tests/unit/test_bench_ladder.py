@@ -315,7 +315,7 @@ def test_every_rung_is_measured_with_its_switches_and_the_best_is_named(asked, w
     keeper = Keeper("ladder", subject_of_job(work.job), vars(how), str(tmp_path), "mine")
     save = keeper.save
     keeper.save = lambda: saved.append((len(asked), json.loads(json.dumps(keeper.record)))) or save()
-    run_ladder(work, how, leave_one_out=True, keeper=keeper)
+    run_ladder(work, how, rungs(work.job, leave_one_out=True), keeper)
 
     all_rungs = rungs(work.job, leave_one_out=True)
     measured = [rung for rung in all_rungs if not rung.skipped]

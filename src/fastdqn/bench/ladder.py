@@ -28,9 +28,13 @@ class Rung:
     adds: Switch | None  # what it adds; for leave_one_out what it leaves out
     against: str | None  # the rung it is compared with
     skipped: str = ""  # why it cannot be measured here
+    placed: dict[str, Any] | None = None  # where the roles live: settings beside the default's switches
+    summary: str = "one environment, a deque of tuples, autograd everywhere"  # where it adds no switch
 
     def settings(self) -> dict[str, Any]:
-        """Exactly these switches: everything else is turned off by name."""
+        """Exactly these switches: everything else is turned off by name. A placement leaves them to the build."""
+        if self.placed is not None:
+            return self.placed
         off = [switch.name for switch in LADDER if switch.name not in self.switches]
         return {"switches.on": sorted(self.switches), "switches.off": off, "switches.prefer": []}
 
@@ -73,9 +77,8 @@ def _without(switch: Switch, default: frozenset[str], top: str) -> Rung:
     return Rung(f"default without {switch.name}", "leave_one_out", default - gone, switch, top)
 
 
-def run_ladder(work: Work, measuring: Measuring, leave_one_out: bool, keeper: Keeper) -> None:
+def run_ladder(work: Work, measuring: Measuring, all_rungs: list[Rung], keeper: Keeper) -> None:
     """Fills the keeper's record, rung by rung."""
-    all_rungs = rungs(work.job, leave_one_out)
     timed = [rung for rung in all_rungs if not rung.skipped]
     top = [rung for rung in timed if rung.part == "ladder"][-1]
     variants = [
@@ -118,7 +121,7 @@ def ladder_row(rung: Rung, speeds: dict[str, list[dict[str, Any]]], judge: Judge
         "part": rung.part,
         "adds": rung.adds.name if rung.adds else None,
         "promise": rung.adds.promise.name if rung.adds else None,
-        "summary": rung.adds.summary if rung.adds else "one environment, a deque of tuples, autograd everywhere",
+        "summary": rung.adds.summary if rung.adds else rung.summary,
         "switches": sorted(rung.switches),
         "skipped": rung.skipped,
     }

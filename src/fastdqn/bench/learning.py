@@ -1,7 +1,9 @@
 """Does it still learn? One training run with evaluations on the way, and what comes out of several of them."""
 
+import tempfile
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,10 @@ import torch
 from fastdqn import seeding
 from fastdqn.bench.measure import Change
 from fastdqn.build import build, build_evaluator
+from fastdqn.errors import UserError
 from fastdqn.evaluator import Score
 from fastdqn.prepare import Job, with_threads
+from fastdqn.processes.runner import ProcessRunner
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
 
@@ -54,6 +58,10 @@ class Trained:
 def train_and_evaluate(job: Job, change: Change | None = None) -> Trained:
     """Trains to the limits of the job's config, evaluating on the way and at the end; writes nothing."""
     job = with_threads(job)
+    if job.config.runner == "processes":
+        if change is not None:
+            raise UserError("Parts can be changed in a run in one process only: use the runner inline.")
+        return _train_apart(job)
     torch.set_num_threads(job.threads)
     parts = build(job.config, job.kind, job.device, job.own_network)
     points: list[Point] = []
@@ -84,6 +92,38 @@ def train_and_evaluate(job: Job, change: Change | None = None) -> Trained:
         reason=reason,
         start_seconds=start_seconds,
     )
+
+
+def _train_apart(job: Job) -> Trained:
+    """The same with roles in processes of their own. The evaluator plays beside training, so nothing is left out of the
+    time; a score belongs to the moment its weights were put up, not to the one it was known at."""
+    random_score = score_of_random_play(job)
+    seen_steps, seen_seconds = [0], [0.0]
+    scores: list[Score] = []
+    with tempfile.TemporaryDirectory(prefix="fastdqn-learning-") as place:
+        folder = Path(place)
+        runner = ProcessRunner(job, folder, folder / "model.safetensors", None)
+        began = 0.0
+
+        def look() -> None:
+            nonlocal began
+            if not runner.step:
+                began = time.monotonic()
+            elif runner.step > seen_steps[-1]:
+                seen_steps.append(runner.step)
+                seen_seconds.append(time.monotonic() - began)
+
+        try:
+            start_seconds = time.time() - psutil.Process().create_time()
+            reason = runner.run(Stop(), lambda row: None, scores.append, lambda line: None, look)
+            steps, updates = runner.step, runner.update
+            look()
+        finally:
+            runner.close()
+    when = np.interp([score.step for score in scores], seen_steps, seen_seconds)
+    points = [Point(score.step, float(at), 0.0, score.mean) for score, at in zip(scores, when, strict=True)]
+    spi = updates * job.config.learner.batch_size / max(1, steps)
+    return Trained(job.config.seed, points, random_score, steps, updates, spi, reason, start_seconds)
 
 
 def score_of_random_play(job: Job, episodes: int = 30) -> float:

@@ -20,16 +20,6 @@ from fastdqn.runner.ceiling import env_alone
 from fastdqn.runner.limits import Every
 from fastdqn.runner.ports import Parts
 
-FIGURES = (  # of the last line of a run in processes
-    "bottleneck",
-    "learner_waits_percent",
-    "actors_wait_percent",
-    "weights_age_steps",
-    "load_average",
-    "shared_mb",
-    "learner_uss_mb",
-    "actor0_uss_mb",
-)
 Change = Callable[[Parts], None]  # something done to the parts before they are timed: a part left out, a fault planted
 
 
@@ -99,14 +89,12 @@ def measure_apart(job: Job, seconds: float, turns: Turns | None = None, whole_re
             "capacity": probe.runner.config.replay.capacity,
             "notes": [*job.notes],
         }
+        probe.count_from_here()
         clock.start(probe.steps, probe.updates, switches=sorted(job.switches), details=details)
         while clock.tick(probe.steps, probe.updates) < seconds:
             probe.go_on(LOOK_SECONDS)
-        speed = replace(clock.speed(), device=job.device)
-        if probe.rows:
-            figures = {name: probe.rows[-1][name] for name in FIGURES if name in probe.rows[-1]}
-            speed = replace(speed, details=speed.details | figures)
-        return speed
+        speed = clock.speed()
+        return replace(speed, device=job.device, details=speed.details | probe.figures())
     finally:
         probe.close()
 

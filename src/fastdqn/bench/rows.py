@@ -17,6 +17,7 @@ COLUMNS = (
     "rss_mb",
     "gpu_memory_mb",
 )
+WAITS = ("learner_waits_percent", "actors_wait_percent")  # of roles in processes
 SpeedJson = dict[str, Any]  # Speed.as_json()
 
 
@@ -32,6 +33,9 @@ def speed_columns(speeds: Sequence[SpeedJson], against: Sequence[SpeedJson] | No
     for name in COLUMNS:
         known = [speed[name] for speed in speeds if speed[name] is not None]
         row[name] = statistics.median(known) if known else None
+    for name in WAITS:
+        known = [speed["details"][name] for speed in speeds if name in speed.get("details", {})]
+        row |= {name: statistics.median(known)} if known else {}
     row["threads"] = speeds[-1]["threads"]
     splits = [speed["split"] for speed in speeds if speed.get("split")]  # a stretch that was cut short has none
     row["split"] = {name: statistics.median(split[name] for split in splits) for name in (splits[0] if splits else {})}

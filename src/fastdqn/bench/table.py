@@ -95,6 +95,8 @@ def _measured(record: dict[str, Any], first: Column) -> list[Column]:
         ("updates/s", _number("updates_per_second")),
         ("samples/step", _number("samples_per_step", ".2f")),
         *_machine_columns(record),
+        ("learner waits %", _number("learner_waits_percent")),
+        ("actors wait %", _number("actors_wait_percent")),
         ("speed", _words("speed_verdict")),
         ("learning", _words("learning_verdict")),
     ]

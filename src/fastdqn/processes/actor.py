@@ -20,7 +20,13 @@ def play(task: Task, pulse: Pulse) -> None:
     push = push_of(config.actor.push, num_lanes, kind.spec)
     timers = Timers()
     work, room = task.work.bell(control), task.room[task.number].bell(control)
-    sink = SlotSink(open_shared(task.slots[task.number]), push, room, work, pulse.beat, timers["wait"])
+
+    def alive() -> None:
+        pulse.tell("waited", timers["wait"].seconds)
+        pulse.beat()
+        pulse.rest(room)
+
+    sink = SlotSink(open_shared(task.slots[task.number]), push, room, work, alive, timers["wait"])
     begun_at, schedule = int(control["step"][0]), exploration(config)
     actor, network = build_player(
         config,
@@ -57,9 +63,7 @@ def play(task: Task, pulse: Pulse) -> None:
             sink.add_games(games)
         sink.end_round()
         pulse.tell("played", actor.steps)
-        pulse.tell("waited", timers["wait"].seconds)
-        pulse.beat()
-        pulse.rest(room)
+        alive()
 
 
 def _purpose(what: str, task: Task) -> str:

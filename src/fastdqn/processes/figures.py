@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from fastdqn.processes.control import FIRST_ACTOR, LEARNER
 from fastdqn.run.usage import gpu_percent
@@ -47,7 +48,7 @@ class Figures:
         if not updates:
             self._warm_up = float(rates.sum())
         control, first = self._control, FIRST_ACTOR
-        waited = np.array([control["waited"][LEARNER], *control["waited"][first : first + self._actors]])
+        waited = self._waited()
         shares = ((waited - self._last_waited) / elapsed).clip(0, 1)
         self._last_waited = waited
         ages = control["step"][0] - control["weights_step"][first : first + self._actors]
@@ -69,6 +70,21 @@ class Figures:
             self._seen = self._look(pids)
         figures |= self._seen
         return {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}
+
+    def time_spent(self, pids: Mapping[str, int]) -> dict[str, float]:
+        """Seconds since the roles were born: waiting, the actors' in the mean, and of CPU."""
+        waited = self._waited()
+        spent = {"learner_waits": float(waited[0]), "actors_wait": float(waited[1:].mean())}
+        for name, pid in pids.items():
+            with contextlib.suppress(psutil.Error):
+                times = psutil.Process(pid).cpu_times()
+                spent[f"{name}_cpu"] = times.user + times.system
+        return spent
+
+    def _waited(self) -> NDArray[np.float64]:
+        """Seconds of the learner, then of each actor."""
+        waited = self._control["waited"]
+        return np.array([waited[LEARNER], *waited[FIRST_ACTOR : FIRST_ACTOR + self._actors]])
 
     def _look(self, pids: Mapping[str, int]) -> dict[str, Any]:
         """What the kernel must be asked for, which takes some 10 ms a process."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastdqn.errors import RoleError
 from fastdqn.prepare import Job
+from fastdqn.processes.figures import bottleneck
 from fastdqn.processes.runner import ProcessRunner
 from fastdqn.run.probe import probe_config
 from fastdqn.runner.ports import Stop
@@ -16,6 +17,7 @@ from fastdqn.runner.ports import Stop
 WARM_UPDATES = 20
 LOOK_SECONDS = 0.005
 LONGEST_START_SECONDS = 300.0
+TOLD_BY_A_ROW = ("weights_age_steps", "load_average", "shared_mb")  # and what memory each role has
 
 
 class ProcessProbe:
@@ -30,6 +32,8 @@ class ProcessProbe:
             }
         )
         self.rows: list[dict[str, Any]] = []
+        self._worked, self._resumed_at = 0.0, time.monotonic()
+        self._begun: dict[str, float] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="fastdqn-probe-")
         self._stop, self._fault = Stop(), [RoleError("the roles have ended")]
         folder = Path(self._folder.name)
@@ -66,10 +70,32 @@ class ProcessProbe:
 
     def pause(self) -> None:
         self.runner.control["pause"][0] = 1
+        self._worked += time.monotonic() - self._resumed_at
 
     def resume(self) -> None:
+        self._resumed_at = time.monotonic()
         self.runner.control["pause"][0] = 0
         self.runner.wake_all()
+
+    def count_from_here(self) -> None:
+        """What `figures` tells begins now."""
+        self._worked, self._resumed_at = 0.0, time.monotonic()
+        self._begun = self.runner.time_spent()
+
+    def figures(self) -> dict[str, Any]:
+        """Who waited and who computed, as shares of the time that was not paused; the rest from the last line."""
+        worked = self._worked + time.monotonic() - self._resumed_at
+        spent = {name: after - self._begun.get(name, 0.0) for name, after in self.runner.time_spent().items()}
+        shares = {name: seconds / worked for name, seconds in spent.items()}
+        learner, actors = shares.pop("learner_waits"), shares.pop("actors_wait")
+        told: dict[str, Any] = {
+            "bottleneck": bottleneck(learner, actors),
+            "learner_waits_percent": round(100 * learner, 1),
+            "actors_wait_percent": round(100 * actors, 1),
+            **{f"{name}_percent": round(100 * share, 1) for name, share in shares.items()},
+        }
+        last = self.rows[-1] if self.rows else {}
+        return told | {name: value for name, value in last.items() if name in TOLD_BY_A_ROW or name.endswith("_uss_mb")}
 
     @property
     def steps(self) -> int:

@@ -410,6 +410,10 @@ class ProcessRunner:
         told = self._figures.line(self._pids(), played, updates, waiting)
         return {**told, "restarts": self.restarts, "hung": self.hung}
 
+    def time_spent(self) -> dict[str, float]:
+        """Seconds since the roles were born: waiting, the actors' in the mean, and of CPU."""
+        return self._figures.time_spent(self._pids())
+
     def _pids(self) -> dict[str, int]:
         return {placed.name: placed.pid for placed in self._roles if placed.pid is not None}
 

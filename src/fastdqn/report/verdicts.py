@@ -33,8 +33,8 @@ BAD_LEARNING = ("learns worse", "does not learn")
 
 
 def is_baseline(row: dict[str, Any]) -> bool:
-    """The textbook of a ladder: nothing was added and there is nothing to compare it with."""
-    return row.get("part") == "ladder" and row.get("adds") is None
+    """The textbook of a ladder: nothing is switched on and there is nothing to compare it with."""
+    return row.get("part") == "ladder" and row.get("adds") is None and not row.get("switches")
 
 
 def speed_verdict(row: dict[str, Any], baseline: bool = False) -> Verdict:

@@ -74,11 +74,10 @@ class SlotSink:
 
     def begin_round(self) -> None:
         """Before the environment is asked: without a free slot there is nothing to be done."""
-        if self._has_room():
-            return
-        with self._waiting:
-            while not self._room.wait_for(self._has_room):
-                self._alive()
+        while not self._has_room():
+            with self._waiting:
+                self._room.wait_for(self._has_room)
+            self._alive()
 
     def put(self, block: Block) -> None:
         here = (self._slot, self._round, block.lanes)

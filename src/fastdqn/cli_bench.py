@@ -136,22 +136,27 @@ class Sweep(_Judged):
     """One setting against speed and learning: `fastdqn bench sweep snake learner.batch_size=32,64,128 --to-target`.
 
     Several settings move together: learner.steps_per_update=1,2,4 learner.batch_size=32,64,128. The first value is what
-    the others are compared with.
+    the others are compared with. cores=1,2,4 is how many cores of the machine a row may use.
     """
 
     values: Annotated[Positional[tuple[str, ...]], arg(metavar="KEY=V1,V2,...")] = ()
     """the setting and its values; give several to move them together"""
+    rows: Annotated[str | None, arg(metavar="FILE")] = None
+    """instead of values: a YAML file of rows, each a name and its settings; the first is the reference"""
     alone: bool = False
     """also time the environment alone, with the lanes, groups and threads of the first row: no run can be faster"""
 
     def execute(self) -> int:
-        from fastdqn.bench.sweep import parse_sweep, run_sweep
+        from fastdqn.bench.sweep import check_cores, named_points, parse_sweep, read_rows, run_sweep
+        from fastdqn.bench.work import without_cores
 
-        if not self.values:
+        if bool(self.values) == bool(self.rows):
             raise UserError("What is to be swept? For example: fastdqn bench sweep snake learner.batch_size=32,64,128")
-        measuring, points = replace(self.measuring(), alone=self.alone), parse_sweep(list(self.values))
-        work = self.work(points[0])
-        return self.measure("sweep", work, measuring, lambda keeper: run_sweep(work, points, measuring, keeper))
+        measuring = replace(self.measuring(), alone=self.alone)
+        named = read_rows(self.rows) if self.rows else named_points(parse_sweep(list(self.values)))
+        check_cores(named)
+        work = self.work(without_cores(next(iter(named.values()))))
+        return self.measure("sweep", work, measuring, lambda keeper: run_sweep(work, named, measuring, keeper))
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def test_a_whole_replay_is_filled_to_its_last_row_with_frames_that_were_played(g
 
 
 def test_a_sweep_over_the_capacity_fills_it(tmp_path, monkeypatch):
-    from fastdqn.bench.sweep import parse_sweep, run_sweep
+    from fastdqn.bench.sweep import named_points, parse_sweep, run_sweep
 
     asked = []
 
@@ -111,5 +111,5 @@ def test_a_sweep_over_the_capacity_fills_it(tmp_path, monkeypatch):
     for typed, whole in (("replay.capacity=1000,2000", True), ("learner.batch_size=8,16", False)):
         asked.clear()
         keeper = Keeper("sweep", subject_of_job(work.job), vars(how), str(tmp_path), typed.partition("=")[0])
-        run_sweep(work, parse_sweep([typed]), how, keeper)
+        run_sweep(work, named_points(parse_sweep([typed])), how, keeper)
         assert [task["whole_replay"] for task in asked] == [whole, whole]

@@ -225,7 +225,7 @@ def test_a_variant_that_does_not_fit_into_memory_is_refused(work, monkeypatch):
     "run",
     [
         lambda work, how, keeper: run_ladder(work, how, rungs(work.job), keeper),
-        lambda work, how, keeper: run_sweep(work, [{"learner.lr": 0.1}, {"learner.lr": 0.2}], how, keeper),
+        lambda work, how, keeper: run_sweep(work, {"a": {"learner.lr": 0.1}, "b": {"learner.lr": 0.2}}, how, keeper),
     ],
     ids=["ladder", "sweep"],
 )

@@ -9,7 +9,7 @@ from fastdqn.bench.conduct import Measuring
 from fastdqn.bench.identity import subject_of_job
 from fastdqn.bench.profile import LEFT_OUT
 from fastdqn.bench.record import Keeper
-from fastdqn.bench.sweep import ALONE, name_of, parse_sweep, run_sweep
+from fastdqn.bench.sweep import ALONE, name_of, named_points, parse_sweep, read_rows, run_sweep
 from fastdqn.bench.work import make_work
 from fastdqn.errors import UserError
 from tests.unit.stand_ins import answer_for_children
@@ -117,7 +117,7 @@ def sweep(typed, tmp_path, settings=(), **measuring):
     work = make_work("snake", None, {**TINY_SNAKE, **dict(settings), **points[0]})
     how = Measuring(seconds=1.0, repeats=2, **measuring)
     keeper = Keeper("sweep", subject_of_job(work.job), vars(how), str(tmp_path), "mine")
-    run_sweep(work, points, how, keeper)
+    run_sweep(work, named_points(points), how, keeper)
     return json.loads((keeper.path / "record.json").read_text())
 
 
@@ -174,3 +174,35 @@ def test_a_wrong_value_is_refused_before_anything_is_measured(asked, tmp_path, t
         sweep(typed, tmp_path)
     assert asked == []
     assert everything_in(tmp_path) == []
+
+
+# ---------------------------------------------------------------- rows from a file
+
+
+def test_rows_of_a_file_have_their_names_and_values(tmp_path):
+    file = tmp_path / "rows.yaml"
+    file.write_text("as it is: {actor.lanes: 1}\nthree: {actor.lanes: 3, replay.capacity: 20k, switches.off: [bf16]}\n")
+    assert read_rows(str(file)) == {
+        "as it is": {"actor.lanes": 1},
+        "three": {"actor.lanes": 3, "replay.capacity": 20_000, "switches.off": ["bf16"]},
+    }
+
+
+@pytest.mark.parametrize("text", ["", "one: {a: 1}", "[1, 2]", "a: 1\nb: 2", "a: {b: [", "\0"])
+def test_a_file_that_is_no_table_is_refused(tmp_path, text):
+    file = tmp_path / "rows.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError, match=r"rows\.yaml"):
+        read_rows(str(file))
+    with pytest.raises(UserError, match="cannot be read"):
+        read_rows(str(tmp_path / "none.yaml"))
+
+
+def test_the_chapters_table_is_one_that_can_be_measured():
+    """The file behind the record of logs 001 and 002: six rows of the same samples per step."""
+    rows = read_rows("benchmarks/rows/chapter.yaml")
+    assert len(rows) == 6
+    jobs = [make_work("catch", None, settings).job for settings in rows.values()]
+    assert {job.config.samples_per_step for job in jobs} == {4.0}
+    assert [job.config.runner for job in jobs].count("processes") == 2
+    assert sorted("no_grad" in job.switches for job in jobs) == [False] + [True] * 5

@@ -2,11 +2,13 @@
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fastdqn.bench.identity import Subject, env_name, subject_of_run
 from fastdqn.bench.record import Keeper
 from fastdqn.errors import UserError
+from fastdqn.run import dumps
 from fastdqn.run import folder as folders
 from fastdqn.run.folder import RunFolder
 
@@ -32,6 +34,22 @@ def run_row(run: RunFolder) -> dict[str, Any]:
         "epsilon": last["epsilon"],
         "steps_per_second": statistics.median(row["steps_per_second"] for row in learning),
         "samples_per_step": statistics.median(row["samples_per_step"] for row in learning),
+        **dumped_games(run.path),
+    }
+
+
+def dumped_games(run: Path) -> dict[str, Any]:
+    """What the games take that `dump.every` has kept; nothing where there are none."""
+    files = sorted((run / dumps.FOLDER).glob("*.npz"))
+    if not files:
+        return {}
+    steps = sum(len(dumps.read_episode(file)[0]["actions"]) for file in files)
+    size = sum(file.stat().st_size for file in files)
+    return {
+        "dumped_games": len(files),
+        "dump_mb_per_game": size / len(files) / 1e6,
+        "dump_bytes_per_step": size / steps,
+        "steps_per_dumped_game": steps / len(files),
     }
 
 

@@ -1,5 +1,7 @@
 """A sweep: one setting (or several moved together) against speed and learning. The first value is the reference."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -9,8 +11,9 @@ from fastdqn.bench.judge import Judge
 from fastdqn.bench.profile import ALL_BUT_THE_ENVIRONMENT
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import speed_columns
-from fastdqn.bench.work import Work
+from fastdqn.bench.work import CORES, Work, without_cores
 from fastdqn.config import parse_number
+from fastdqn.env.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.prepare import check_memory_of, prepare
 
@@ -34,6 +37,22 @@ def parse_sweep(texts: list[str]) -> list[dict[str, Any]]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{twice[0]} is given twice: the rows of a sweep must differ. For more measurements: --repeats.")
     return points
+
+
+def read_rows(file: str) -> dict[str, dict[str, Any]]:
+    """A table of one's own, in YAML: the name of a row -> its settings. The first row is the reference."""
+    try:
+        found = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except OSError as fault:
+        raise UserError(f"The rows cannot be read from {file}: {fault.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise UserError(f"{file} is not YAML.") from None
+    if not isinstance(found, dict) or len(found) < 2 or not all(isinstance(row, dict) for row in found.values()):
+        raise UserError(f"{file} must have two rows or more, each a name and its settings: 'three: {{actor.lanes: 3}}'.")
+    return {
+        str(name): {str(key): parse_number(value) if isinstance(value, str) else value for key, value in row.items()}
+        for name, row in found.items()
+    }
 
 
 def _parse_one(text: str) -> tuple[str, list[Any]]:
@@ -72,13 +91,22 @@ def _speeds(own: list[dict[str, Any]] | None, against: list[dict[str, Any]] | No
     return speed_columns(own, against) | {"switches": own[-1]["switches"], "speeds": own}
 
 
-def run_sweep(work: Work, points: list[dict[str, Any]], measuring: Measuring, keeper: Keeper) -> None:
+def check_cores(named: Mapping[str, Mapping[str, Any]]) -> None:
+    """`cores=1,2,4` sweeps how much of the machine a row may use."""
+    there = usable_cores()
+    for wanted in (point[CORES] for point in named.values() if CORES in point):
+        if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= there:
+            raise UserError(f"cores={wanted}: this machine gives fastdqn {there}, so it must be a number from 1 to {there}.")
+
+
+def run_sweep(work: Work, named: dict[str, dict[str, Any]], measuring: Measuring, keeper: Keeper) -> None:
+    """`named`: the name of a row -> its settings; the first is what the others are compared with."""
+    points = list(named.values())
     whole = "replay.capacity" in points[0]  # is filled to its last row
     for point in points:  # all of them are checked before the first is measured
         job = prepare(work.env, work.preset, work.task(point)["settings"], work.imports)
         if whole:
             check_memory_of(job)
-    named = named_points(points)
     reference = next(iter(named))
     variants = [
         Variant(name, work.task(point, task="speed", seconds=measuring.seconds, whole_replay=whole))
@@ -127,4 +155,5 @@ def run_sweep(work: Work, points: list[dict[str, Any]], measuring: Measuring, ke
 
 
 def _samples_per_step(work: Work, point: dict[str, Any]) -> float:
-    return prepare(work.env, work.preset, {**work.settings, **point}, work.imports).config.samples_per_step
+    wanted = {**work.settings, **without_cores(point)}
+    return prepare(work.env, work.preset, wanted, work.imports).config.samples_per_step

@@ -173,6 +173,8 @@ def _runs(record: dict[str, Any]) -> list[Column]:
         ("games", _number("episodes")),
         ("steps/s", _number("steps_per_second")),
         ("samples/step", _number("samples_per_step", ".2f")),
+        ("MB a dumped game", _number("dump_mb_per_game", ".2f")),
+        ("its steps", _number("steps_per_dumped_game")),
     ]
 
 

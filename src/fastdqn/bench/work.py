@@ -7,6 +7,8 @@ from typing import Any
 from fastdqn.bench.children import Task
 from fastdqn.prepare import Job, prepare
 
+CORES = "cores"
+
 
 @dataclass(frozen=True)
 class Work:
@@ -17,6 +19,9 @@ class Work:
     job: Job  # as it would be trained without a measurement
 
     def task(self, settings: Mapping[str, Any], **more: Any) -> Task:
+        """`cores` among the settings is no setting of a run: the measuring process keeps to so many."""
+        if CORES in settings:
+            more[CORES], settings = settings[CORES], without_cores(settings)
         return {
             "env": self.env,
             "preset": self.preset,
@@ -24,6 +29,10 @@ class Work:
             "imports": list(self.imports),
             **more,
         }
+
+
+def without_cores(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != CORES}
 
 
 def make_work(env: str, preset: str | None, settings: Mapping[str, Any], imports: Sequence[str] = ()) -> Work:

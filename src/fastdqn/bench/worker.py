@@ -1,6 +1,7 @@
 """`python -m fastdqn.bench.worker`: one measurement in a process of its own, so that threads, global switches of torch
 and memory of one measurement are not the next one's."""
 
+import os
 import sys
 from typing import Any
 
@@ -10,10 +11,13 @@ from fastdqn.bench.measure import measure, measure_ceiling, measure_env
 from fastdqn.bench.profile import LEFT_OUT
 from fastdqn.bench.throughput import throughput
 from fastdqn.bench.turns import turns_of
+from fastdqn.bench.work import CORES
 from fastdqn.prepare import Job, prepare
 
 
 def job_of(task: dict[str, Any]) -> Job:
+    if cores := task.get(CORES):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])  # before anybody counts them
     return prepare(task["env"], task.get("preset"), task.get("settings", {}), task.get("imports", ()))
 
 

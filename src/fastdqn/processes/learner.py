@@ -96,9 +96,11 @@ class LearnerRole:
     def _take_free(self) -> str:
         """Whatever has arrived, which goes back at once; and an update, whether it is earned or not."""
         ratio = self.parts.ratio
-        source = self._next_source(wait=ratio.steps < ratio.warmup_steps or not len(self.parts.replay))
         reason = ""
-        if source is not None:
+        for _ in range(max(1, sum(source.waiting for source in self._sources))):
+            source = self._next_source(wait=ratio.steps < ratio.warmup_steps or not len(self.parts.replay))
+            if source is None:
+                break
             for block, games in source.rounds():
                 self._insert(block, games)
                 reason = reason or self._after_round()

@@ -87,7 +87,7 @@ class ProcessProbe:
         worked = self._worked + time.monotonic() - self._resumed_at
         spent = {name: after - self._begun.get(name, 0.0) for name, after in self.runner.time_spent().items()}
         shares = {name: seconds / worked for name, seconds in spent.items()}
-        learner, actors = shares.pop("learner_waits"), shares.pop("actors_wait")
+        learner, actors = (min(1.0, shares.pop(name)) for name in ("learner_waits", "actors_wait"))
         told: dict[str, Any] = {
             "bottleneck": bottleneck(learner, actors),
             "learner_waits_percent": round(100 * learner, 1),

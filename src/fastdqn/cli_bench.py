@@ -144,7 +144,8 @@ class Sweep(_Judged):
     rows: Annotated[str | None, arg(metavar="FILE")] = None
     """instead of values: a YAML file of rows, each a name and its settings; the first is the reference"""
     alone: bool = False
-    """also time the environment alone, with the lanes, groups and threads of the first row: no run can be faster"""
+    """also time the environment alone, with the lanes, groups and threads of the first row, and the arithmetic alone: no
+    run can be faster"""
 
     def execute(self) -> int:
         from fastdqn.bench.sweep import check_cores, named_points, parse_sweep, read_rows, run_sweep

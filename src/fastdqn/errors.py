@@ -23,3 +23,11 @@ def missing_package(needed_for: str, package: str, extra: str | None = None) -> 
     """An optional package is not installed: say for what it is needed and the line that installs it."""
     line = f"pip install 'fastdqn[{extra}]'" if extra else f"pip install {package}"
     return UserError(f"{needed_for} needs the package {package}, which is not installed. Install it with: {line}")
+
+
+def memory_ran_out(device: str) -> UserError:
+    """Of a device or the host, during a run: what other programs take cannot be foreseen."""
+    return UserError(
+        f"The memory of {device} ran out. What was learned until then is saved in the run's folder, if it had "
+        "begun. Lower learner.batch_size, actor.lanes or replay.capacity, or end what else uses the memory."
+    )

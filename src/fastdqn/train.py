@@ -18,7 +18,7 @@ from fastdqn.actor.recorder import Recorder, RecordingSink
 from fastdqn.build import build, build_network, stack_of
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.registry import EnvName
-from fastdqn.errors import UserError
+from fastdqn.errors import memory_ran_out
 from fastdqn.evaluator import Evaluator, Score
 from fastdqn.learner.network import MakeBody
 from fastdqn.metrics import JsonlSink, Sink
@@ -131,10 +131,7 @@ def run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vie
         try:
             return _run_job(job, run, from_run, view)
         except (torch.OutOfMemoryError, MemoryError):  # of a device, of the host; what other programs took was not foreseen
-            raise UserError(
-                f"The memory of {job.device} ran out. What was learned until then is saved in the run's folder, if it had "
-                "begun. Lower learner.batch_size, actor.lanes or replay.capacity, or end what else uses the memory."
-            ) from None
+            raise memory_ran_out(job.device) from None
 
 
 def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, view: View) -> Run:

@@ -9,7 +9,7 @@ import pytest
 
 from fastdqn.bench.conduct import Measuring
 from fastdqn.bench.identity import subject_of_job
-from fastdqn.bench.keep import dumped_games
+from fastdqn.bench.keep import dumped_games, memory_of_roles
 from fastdqn.bench.ladder import run_ladder
 from fastdqn.bench.learning import train_and_evaluate
 from fastdqn.bench.measure import measure
@@ -142,3 +142,33 @@ def test_what_dumped_games_take(tmp_path):
     assert told["steps_per_dumped_game"] == 20
     assert told["dump_mb_per_game"] == pytest.approx(size / 2 / 1e6)
     assert told["dump_bytes_per_step"] == pytest.approx(size / 40)
+
+
+def soaked(minutes=11, leak=0.0, late=0):
+    """Lines of a run in processes: a row every ten seconds, 1,000 steps and 250 updates each."""
+    for number in range(6 * minutes + 1):
+        updates = 250 * number - (late if number == 40 else 0)
+        yield {
+            "seconds": 10.0 * number,
+            "step": 1_000 * number,
+            "update": updates,
+            "samples_per_step": 8.0,
+            "replay_rows": 20_000,
+            "learner_uss_mb": 500.0,
+            "actor0_uss_mb": 200.0 + leak * number,
+            "restarts": 0,
+            "hung": 0,
+        }
+
+
+def test_a_soak_tells_what_grew_and_what_strayed():
+    quiet = memory_of_roles(list(soaked()))
+    assert quiet["uss_growth_percent"] == 0
+    assert quiet["samples_per_step_strayed_percent"] == pytest.approx(0, abs=1e-9)
+    assert quiet["restarts"] == 0
+    assert quiet["uss_mb"] == {"learner": [500.0, 500.0], "actor0": [200.0, 200.0]}
+    leaking = memory_of_roles(list(soaked(leak=1.0)))
+    assert leaking["uss_growth_percent"] == pytest.approx(100 * (263.5 / 215.5 - 1), rel=0.02)
+    late = memory_of_roles(list(soaked(late=100)))
+    assert late["samples_per_step_strayed_percent"] == pytest.approx(100 * 100 / 2500, rel=0.02)
+    assert memory_of_roles(list(soaked(minutes=9))) == {}

@@ -4,6 +4,7 @@ round the processes take turns, so that a slow minute of the machine slows all o
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fastdqn.bench.children import WORKER, Answer, Children, Task
 from fastdqn.bench.turns import number_of_turns
@@ -13,6 +14,7 @@ from fastdqn.run.view import ShareLine
 
 OVERHEAD_SECONDS = 7.0  # of a measuring process beside the timed stretch: imports, building, filling, warming up
 REFRESH_SECONDS = 5.0  # a record is brought up to date so often while processes take turns
+CEILING_SECONDS = 2.0
 FIRST_GUESS_SECONDS = 60.0  # what one training run takes, until one is done
 
 
@@ -150,6 +152,17 @@ class Conductor:
     def close(self) -> None:
         self.children.close()
         self._line.close()
+
+
+def ask_ceiling(conductor: Conductor, task: Task) -> Answer:
+    """What no run of this task can beat: its arithmetic at full speed, and the environment alone (measure_ceiling)."""
+    return conductor.ask(task | {"task": "ceiling", "seconds": CEILING_SECONDS}, "the ceiling", CEILING_SECONDS)
+
+
+def say_how_far(record: dict[str, Any], of: str, steps_per_second: float | None) -> None:
+    """How much of the ceiling that is, under the name of what reached it."""
+    if record.get("ceiling") and steps_per_second:
+        record["ceiling"] |= {"share": steps_per_second / record["ceiling"]["steps_per_second"], "of": of}
 
 
 def _disturbed(answer: Answer) -> str:

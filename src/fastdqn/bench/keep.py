@@ -12,6 +12,9 @@ from fastdqn.run import dumps
 from fastdqn.run import folder as folders
 from fastdqn.run.folder import RunFolder
 
+SOAK_SECONDS = 600.0
+USS = "_uss_mb"
+
 
 def run_row(run: RunFolder) -> dict[str, Any]:
     """The run's last evaluation, its steps and its speed while it learned (the warm-up does not count)."""
@@ -35,7 +38,48 @@ def run_row(run: RunFolder) -> dict[str, Any]:
         "steps_per_second": statistics.median(row["steps_per_second"] for row in learning),
         "samples_per_step": statistics.median(row["samples_per_step"] for row in learning),
         **dumped_games(run.path),
+        **memory_of_roles(rows),
     }
+
+
+def memory_of_roles(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of a run in processes that has learned for ten minutes: what memory each role had in the third of them and in the
+    last, whether the ring was full from the start, how far samples per step strayed over 10,000 steps, and who died."""
+    learning = [row for row in rows if row["update"]]
+    if not learning or "restarts" not in learning[-1] or learning[-1]["seconds"] - learning[0]["seconds"] < SOAK_SECONDS:
+        return {}
+    began, end = learning[0]["seconds"], learning[-1]["seconds"]
+    third = [row for row in learning if began + 120 <= row["seconds"] < began + 180]
+    last = [row for row in learning if row["seconds"] > end - 60]
+    roles = [name.removesuffix(USS) for name in learning[-1] if name.endswith(USS)]
+    memory = {role: [_median(part, role + USS) for part in (third, last)] for role in roles}
+    return {
+        "soak_minutes": (end - began) / 60,
+        "uss_mb": memory,
+        "uss_growth_percent": max(100 * (after / before - 1) for before, after in memory.values()),
+        "replay_rows_at_first_update": learning[0]["replay_rows"],
+        "replay_rows_in_the_end": learning[-1]["replay_rows"],
+        "samples_per_step_strayed_percent": 100 * strayed(learning),
+        "restarts": learning[-1]["restarts"],
+        "hung": learning[-1]["hung"],
+    }
+
+
+def strayed(rows: Sequence[dict[str, Any]], steps: int = 10_000) -> float:
+    """The samples per step of every stretch of so many steps, against those of all: the largest difference, as a share."""
+    whole = (rows[-1]["update"] - rows[0]["update"]) / (rows[-1]["step"] - rows[0]["step"])
+    worst, first = 0.0, 0
+    for row in rows:
+        while rows[first + 1]["step"] <= row["step"] - steps:
+            first += 1
+        length = row["step"] - rows[first]["step"]
+        if length >= steps:
+            worst = max(worst, abs((row["update"] - rows[first]["update"]) / length / whole - 1))
+    return worst
+
+
+def _median(rows: Sequence[dict[str, Any]], name: str) -> float:
+    return statistics.median(row[name] for row in rows if name in row)
 
 
 def dumped_games(run: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ it, and with `leave_one_out` the default without each of its switches."""
 from dataclasses import dataclass
 from typing import Any
 
-from fastdqn.bench.conduct import Conductor, Measuring, Variant, seconds_for
+from fastdqn.bench.conduct import CEILING_SECONDS, Conductor, Measuring, Variant, ask_ceiling, say_how_far, seconds_for
 from fastdqn.bench.judge import Judge
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import speed_columns, windows_of
@@ -17,7 +17,6 @@ from fastdqn.prepare import Job
 from fastdqn.switches import LADDER, Switch, dependents
 
 TEXTBOOK = "textbook"
-CEILING_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -104,8 +103,7 @@ def run_ladder(work: Work, measuring: Measuring, all_rungs: list[Rung], keeper: 
     conductor = Conductor("ladder", work_seconds, trained_runs=len(timed) * measuring.seeds)
     try:
         if measuring.timed:
-            ceiling = work.task(top.settings(), task="ceiling", seconds=CEILING_SECONDS)
-            keeper.record["ceiling"] = conductor.ask(ceiling, "the ceiling", CEILING_SECONDS)
+            keeper.record["ceiling"] = ask_ceiling(conductor, work.task(top.settings()))
         conductor.rounds(variants, measuring.repeats, measuring.seconds, after_each)
         if measuring.seeds:
             judge.train(conductor, {rung.name: rung.settings() for rung in timed}, refresh)
@@ -144,5 +142,5 @@ def _say_how_far(record: dict[str, Any]) -> None:
     if not measured or record["ceiling"] is None:
         return
     best = max(measured, key=lambda row: row["steps_per_second"])
-    record["ceiling"]["share"] = best["steps_per_second"] / record["ceiling"]["steps_per_second"]
+    say_how_far(record, "the best rung", best["steps_per_second"])
     record["best"] = {"rung": best["rung"], "vs_textbook": best.get("vs_textbook", 1.0)}

@@ -6,7 +6,7 @@ short search finds on this machine.
 
 from typing import Any
 
-from fastdqn.bench.conduct import Conductor, Measuring, Variant, seconds_for
+from fastdqn.bench.conduct import Conductor, Measuring, Variant, ask_ceiling, say_how_far, seconds_for
 from fastdqn.bench.ladder import TEXTBOOK, rungs
 from fastdqn.bench.peer_sb3 import find_rhythm
 from fastdqn.bench.record import Keeper
@@ -106,9 +106,12 @@ def run_peers(work: Work, measuring: Measuring, keeper: Keeper, also: dict[str, 
         ]
 
         def after_each(answers: dict[str, list[dict[str, Any]]]) -> None:
-            keeper.record["rows"] = [_row(name, answers) for name in (v.name for v in variants) if name in answers]
+            rows = [_row(name, answers) for name in (v.name for v in variants) if name in answers]
+            keeper.record["rows"] = rows
+            say_how_far(keeper.record, OURS, next((row["steps_per_second"] for row in rows if row["name"] == OURS), None))
             keeper.save()
 
+        keeper.record["ceiling"] = ask_ceiling(conductor, work.task({}))
         conductor.rounds(variants, measuring.repeats, measuring.seconds, after_each)
         if also:
             keeper.record["notes"].append(f"The last row is ours with {also}; the peers keep their settings.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from fastdqn.bench.conduct import Conductor, Measuring, Variant, seconds_for
+from fastdqn.bench.conduct import Conductor, Measuring, Variant, ask_ceiling, say_how_far, seconds_for
 from fastdqn.bench.judge import Judge
 from fastdqn.bench.profile import ALL_BUT_THE_ENVIRONMENT
 from fastdqn.bench.record import Keeper
@@ -131,6 +131,8 @@ def run_sweep(work: Work, named: dict[str, dict[str, Any]], measuring: Measuring
         if ALONE in speeds:
             keeper.record["rows"].append({"value": ALONE, "rung": ALONE} | _speeds(speeds[ALONE], speeds.get(reference)))
         keeper.curves = judge.curves()
+        if reference in speeds:
+            say_how_far(keeper.record, reference, keeper.record["rows"][0]["steps_per_second"])
         keeper.save()
 
     def after_each(answers: dict[str, list[dict[str, Any]]]) -> None:
@@ -140,6 +142,8 @@ def run_sweep(work: Work, named: dict[str, dict[str, Any]], measuring: Measuring
     work_seconds = seconds_for(measuring.seconds) * len(variants) * measuring.repeats
     conductor = Conductor("sweep", work_seconds, trained_runs=len(named) * measuring.seeds)
     try:
+        if measuring.alone and measuring.timed:
+            keeper.record["ceiling"] = ask_ceiling(conductor, work.task(points[0]))
         conductor.rounds(variants, measuring.repeats, measuring.seconds, after_each)
         if measuring.seeds:
             judge.train(conductor, named, refresh)

@@ -50,7 +50,8 @@ def closing_lines(record: dict[str, Any]) -> list[str]:
         lines.append(f"best rung: {best['rung']}, {best['vs_textbook']:.2f}x the textbook's steps/s ({gain:+.0f} %)")
     if ceiling and ceiling.get("share"):
         lines.append(
-            f"ceiling: {ceiling['steps_per_second']:,.0f} steps/s, the best rung is at {ceiling['share']:.0%} of it"
+            f"ceiling: {ceiling['steps_per_second']:,.0f} steps/s, {ceiling.get('of', 'the best rung')} is at "
+            f"{ceiling['share']:.0%} of it"
         )
         lines.append(f"         ({ceiling['words']})")
     if record.get("bytes_per_row"):
@@ -175,6 +176,9 @@ def _runs(record: dict[str, Any]) -> list[Column]:
         ("samples/step", _number("samples_per_step", ".2f")),
         ("MB a dumped game", _number("dump_mb_per_game", ".2f")),
         ("its steps", _number("steps_per_dumped_game")),
+        ("memory grew %", _number("uss_growth_percent", ".2f")),
+        ("samples strayed %", _number("samples_per_step_strayed_percent", ".2f")),
+        ("restarts", _number("restarts")),
     ]
 
 

@@ -5,7 +5,7 @@ from fastdqn.actor.recorder import RecordingSink
 from fastdqn.build_roles import build_player, section_of
 from fastdqn.metrics import Timers
 from fastdqn.processes.child import HELLO, Task
-from fastdqn.processes.control import Pulse
+from fastdqn.processes.control import ACTOR_WORK, Pulse
 from fastdqn.runner.board import Board
 from fastdqn.runner.shared import open_shared
 from fastdqn.runner.slots import SlotSink, push_of
@@ -23,6 +23,8 @@ def play(task: Task, pulse: Pulse) -> None:
 
     def alive() -> None:
         pulse.tell("waited", timers["wait"].seconds)
+        for place, name in enumerate(ACTOR_WORK):
+            control["spent"][place, task.role] = timers[name].seconds
         pulse.beat()
         pulse.rest(room)
 
@@ -54,7 +56,8 @@ def play(task: Task, pulse: Pulse) -> None:
     actor.start(seeds[lanes])
     while True:
         sink.begin_round()
-        newest = board.newer(version, network)
+        with timers["weights"]:
+            newest = board.newer(version, network)
         if newest is not None:
             version, step, _ = newest
             pulse.tell("weights_step", step)

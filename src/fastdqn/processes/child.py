@@ -23,7 +23,7 @@ from fastdqn.build import stack_of
 from fastdqn.config import Config
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
-from fastdqn.errors import UserError
+from fastdqn.errors import UserError, memory_ran_out
 from fastdqn.learner.network import MakeBody, QNetwork
 from fastdqn.processes.control import EVALUATOR, Pulse
 from fastdqn.run.dumps import DumpWriter
@@ -97,15 +97,18 @@ def live(role: Callable[[Task, Pulse], None], task: Task) -> None:
     faulthandler.register(STACK_SIGNAL, file=stack_file, all_threads=True)
     if task.cores:
         os.sched_setaffinity(0, task.cores)
-    try:
-        import torch
+    import torch
 
+    try:
         torch.set_num_threads(task.threads)
         role(task, Pulse(open_shared(task.control), task.role))
     except StoppedError:
         pass
     except UserError as fault:
         task.door.send((FAULT, {"sentence": str(fault), "traceback": ""}))
+        sys.exit(2)
+    except (torch.OutOfMemoryError, MemoryError):
+        task.door.send((FAULT, {"sentence": str(memory_ran_out(task.device)), "traceback": ""}))
         sys.exit(2)
     except BaseException as fault:
         told = {"sentence": f"{type(fault).__name__}: {fault}", "traceback": traceback.format_exc()}

@@ -13,6 +13,8 @@ from fastdqn.runner.slots import StoppedError
 
 LEARNER, EVALUATOR, FIRST_ACTOR = 0, 1, 2  # places of the roles
 
+ACTOR_WORK = ("env", "act", "store", "weights")  # what an actor's time goes into, beside waiting
+
 
 def control_fields(actors: int) -> dict[str, tuple[tuple[int, ...], Any]]:
     roles = FIRST_ACTOR + actors
@@ -24,6 +26,7 @@ def control_fields(actors: int) -> dict[str, tuple[tuple[int, ...], Any]]:
         "asleep": ((roles,), np.int64),
         "beats": ((roles,), np.int64),  # counts up while a role lives
         "waited": ((roles,), np.float64),  # seconds: the learner for blocks, an actor for a free slot
+        "spent": ((len(ACTOR_WORK), roles), np.float64),  # seconds of an actor, by what it did
         "played": ((roles,), np.int64),  # steps of an actor in this life
         "weights_step": ((roles,), np.int64),  # the step of the weights it plays with
         "step": ((1,), np.int64),  # of the run: steps that are in the replay

@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from fastdqn.processes.control import FIRST_ACTOR, LEARNER
+from fastdqn.processes.control import ACTOR_WORK, FIRST_ACTOR, LEARNER
 from fastdqn.run.usage import gpu_percent
 from fastdqn.runner.shared import Shared
 
@@ -29,6 +29,7 @@ class Figures:
         self._processes: dict[str, psutil.Process] = {}
         self._last_time = time.monotonic()
         self._last_played, self._last_waited = np.zeros(actors), np.zeros(1 + actors)
+        self._last_work = np.zeros(len(ACTOR_WORK))
         self._looked_at, self._looked_for = -SECONDS_BETWEEN_LOOKS, set[int]()
         self._seen: dict[str, Any] = {}
         self._warm_up: float | None = None  # steps per second before the first update
@@ -51,6 +52,9 @@ class Figures:
         waited = self._waited()
         shares = ((waited - self._last_waited) / elapsed).clip(0, 1)
         self._last_waited = waited
+        work = self._work()
+        work_shares = ((work - self._last_work) / elapsed).clip(0, 1)
+        self._last_work = work
         ages = control["step"][0] - control["weights_step"][first : first + self._actors]
         figures: dict[str, Any] = {
             "warmup_steps_per_second": self._warm_up,
@@ -61,6 +65,7 @@ class Figures:
             "weights_age_steps": float(ages.clip(0).mean()),
             "learner_waits_percent": 100 * float(shares[0]),
             "actors_wait_percent": 100 * float(shares[1:].mean()),
+            **{f"actors_{name}_percent": 100 * float(share) for name, share in zip(ACTOR_WORK, work_shares, strict=True)},
             "bottleneck": bottleneck(float(shares[0]), float(shares[1:].mean())),
             "load_average": os.getloadavg()[0],
             "shared_mb": self._shared_mb,
@@ -75,6 +80,7 @@ class Figures:
         """Seconds since the roles were born: waiting, the actors' in the mean, and of CPU."""
         waited = self._waited()
         spent = {"learner_waits": float(waited[0]), "actors_wait": float(waited[1:].mean())}
+        spent |= {f"actors_{name}": float(seconds) for name, seconds in zip(ACTOR_WORK, self._work(), strict=True)}
         for name, pid in pids.items():
             with contextlib.suppress(psutil.Error):
                 times = psutil.Process(pid).cpu_times()
@@ -85,6 +91,11 @@ class Figures:
         """Seconds of the learner, then of each actor."""
         waited = self._control["waited"]
         return np.array([waited[LEARNER], *waited[FIRST_ACTOR : FIRST_ACTOR + self._actors]])
+
+    def _work(self) -> NDArray[np.float64]:
+        """Seconds of an actor, in the mean over all, by what it did."""
+        mean: NDArray[np.float64] = self._control["spent"][:, FIRST_ACTOR : FIRST_ACTOR + self._actors].mean(axis=1)
+        return mean
 
     def _look(self, pids: Mapping[str, int]) -> dict[str, Any]:
         """What the kernel must be asked for, which takes some 10 ms a process."""

@@ -54,7 +54,7 @@ def markdown_table(record: Record, page_folder: Path) -> str:
     columns = [(name, cells) for name, read in COLUMNS[record.kind] if _tells(cells := [read(row) for row in rows])]
     lines = [_line([name for name, _ in columns]), _line(["---"] + ["---:"] * (len(columns) - 1))]
     lines += [_line(list(cells)) for cells in zip(*(cells for _, cells in columns), strict=True)]
-    return "\n".join([*lines, "", source_line(record, page_folder)])
+    return "\n".join([*lines, "", source_line(record, page_folder) + ceiling_line(record)])
 
 
 def _tells(cells: Cells) -> bool:
@@ -68,6 +68,14 @@ def source_line(record: Record, page_folder: Path) -> str:
     where = f"{machine.get('usable_cores')} CPU cores" + (f" and {machine['gpu']}" if machine.get("gpu") else "")
     link = relative_link(record.path.parent, page_folder)
     return f"`{record.text('command')}` on {where} ({machine.get('cpu')}), record [{record.id}]({link})"
+
+
+def ceiling_line(record: Record) -> str:
+    """How far from the ceiling the record's own best is, where it was measured."""
+    ceiling = record.table("ceiling")
+    if not ceiling.get("share"):
+        return ""
+    return f"\n\n{ceiling.get('of', 'the best rung')} reaches {ceiling['share']:.0%} of its ceiling: {ceiling['words']}."
 
 
 def relative_link(path: Path, page_folder: Path) -> str:
@@ -97,6 +105,10 @@ def _with_interval(key: str, interval: str, form: str) -> Callable[[dict[str, An
     return read
 
 
+def _change_of_minutes(row: dict[str, Any]) -> str:
+    return "" if row.get("minutes_change") is None else f"{100 * (row['minutes_change'] - 1):+.0f} %"
+
+
 Columns = list[tuple[str, Callable[[dict[str, Any]], str]]]
 _MEASURED: Columns = [
     ("steps/s", _number("steps_per_second")),
@@ -105,6 +117,9 @@ _MEASURED: Columns = [
     ("speed", _text("speed_verdict")),
     ("learning", _text("learning_verdict")),
     ("minutes to target", _number("minutes_to_target", ".2f")),
+    ("their change", _change_of_minutes),
+    ("learner waits, %", _number("learner_waits_percent")),
+    ("actors wait, %", _number("actors_wait_percent")),
 ]
 COLUMNS: dict[str, Columns] = {
     "ladder": [
@@ -141,6 +156,11 @@ COLUMNS: dict[str, Columns] = {
         ("games", _number("episodes")),
         ("steps/s", _number("steps_per_second")),
         ("samples per step", _number("samples_per_step", ".2f")),
+        ("MB a dumped game", _number("dump_mb_per_game", ".2f")),
+        ("its steps", _number("steps_per_dumped_game")),
+        ("memory grew, %", _number("uss_growth_percent", ".2f")),
+        ("samples per step strayed, %", _number("samples_per_step_strayed_percent", ".2f")),
+        ("restarts", _number("restarts")),
     ],
 }
 

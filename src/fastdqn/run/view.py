@@ -195,6 +195,15 @@ def panel(snapshot: Snapshot) -> Panel:
     return Panel(Group(*lines), title=title, title_align="left", border_style="blue", width=76)
 
 
+ACTOR_SHARES = [
+    ("env", "actors_env_percent"),
+    ("act", "actors_act_percent"),
+    ("store", "actors_store_percent"),
+    ("weights", "actors_weights_percent"),
+    ("waiting", "actors_wait_percent"),
+]
+
+
 def roles_table(row: dict[str, Any]) -> Group:
     """Of a run in processes: what each role does and takes, and who waits for whom."""
     table = Table.grid(padding=(0, 2))
@@ -207,7 +216,9 @@ def roles_table(row: dict[str, Any]) -> Group:
     weights = f"weights {row['weights_age_steps']:,.0f} steps old, {row['slots_waiting']} slots waiting, "
     machine = f"{row['replay_rows']:,} rows, load {row['load_average']:.1f}, shared {row['shared_mb']:,.0f} MB"
     again = f", {row['restarts']} replaced" if row.get("restarts") else ""
-    return Group(table, Text(weights + machine + again, style="dim"), Text(row["bottleneck"], style="italic"))
+    shares = [f"{name} {row[key]:.0f} %" for name, key in ACTOR_SHARES if row.get(key) is not None]
+    actors = [Text("an actor's time: " + ", ".join(shares), style="dim")] if shares else []
+    return Group(table, *actors, Text(weights + machine + again, style="dim"), Text(row["bottleneck"], style="italic"))
 
 
 def split_words(row: dict[str, Any]) -> str:

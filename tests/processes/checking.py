@@ -8,6 +8,7 @@ import json
 from unittest import mock
 
 import numpy as np
+import torch
 
 from fastdqn import seeding
 from fastdqn.metrics import Meter
@@ -143,3 +144,14 @@ def clock_of_games():
 def learn_by_the_clock_of_games(task, pulse):
     with clock_of_games():
         learner.learn(task, pulse)
+
+
+# ---------------------------------------------------------------- faults
+
+
+def learn_until_memory_runs_out(task, pulse):
+    raise MemoryError
+
+
+def learn_until_the_device_is_full(task, pulse):
+    raise torch.OutOfMemoryError("CUDA out of memory")

@@ -22,6 +22,7 @@ import fastdqn
 from fastdqn.build import build
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
+from fastdqn.processes.control import ACTOR_WORK
 from fastdqn.run.model import read_facts
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.limits import Limits
@@ -458,3 +459,21 @@ def test_there_must_be_lanes_for_all_actors():
     assert prepare(make_counting, settings=settings | {"actor.count": 2}).config.actor.count == 2
     with pytest.raises(UserError, match="there must be at least 6"):
         prepare(make_counting, settings=settings | {"actor.count": 3})
+
+
+@pytest.mark.parametrize("learn", [checking.learn_until_memory_runs_out, checking.learn_until_the_device_is_full])
+def test_memory_that_runs_out_in_a_role_ends_with_a_sentence(learn, tmp_path):
+    with pytest.raises(UserError, match="The memory of cpu ran out") as caught:
+        train(Plan(limits={"steps": 500}, settings={}, apart={}, learn=learn), "processes", tmp_path / "run")
+    assert "Traceback" not in str(caught.value)
+
+
+def test_it_is_told_what_an_actors_time_goes_into(played):
+    rows = [row for row in played("steps", "processes").run.metrics() if row["step"] > WARMUP]
+    shares = {name: [row[f"actors_{name}_percent"] for row in rows] for name in (*ACTOR_WORK, "wait")}
+    for name, told in shares.items():
+        assert all(0 <= share <= 100 for share in told), name
+    assert np.mean(shares["env"]) > 0
+    assert np.mean(shares["act"]) > 0
+    assert np.mean(shares["weights"]) > 0, "they come every SYNC steps"
+    assert np.mean([sum(share) for share in zip(*shares.values(), strict=True)]) < 120

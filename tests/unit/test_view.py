@@ -286,3 +286,30 @@ def test_in_the_terminal(player, capsys):
     last = film.watch_in_terminal(player, 3, 12)
     assert last.step > 0
     assert str(last.picture).splitlines()[1].strip() in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- roles in processes
+
+
+def test_the_panel_of_roles_says_who_does_what_and_who_waits():
+    told = {
+        "learner_uss_mb": 490.0,
+        "learner_cpu_percent": 99.0,
+        "actor0_uss_mb": 247.0,
+        "actor0_cpu_percent": 18.0,
+        "actor0_steps_per_second": 150.0,
+        "weights_age_steps": 16.0,
+        "slots_waiting": 2,
+        "replay_rows": 20_000,
+        "load_average": 1.2,
+        "shared_mb": 13.0,
+        "restarts": 1,
+        "bottleneck": "the actors wait for the learner 85% of the time: fewer of them would do",
+        "actors_env_percent": 9.0,
+        "actors_act_percent": 4.0,
+        "actors_weights_percent": 2.0,
+        "actors_wait_percent": 85.0,
+    }
+    text = drawn(snapshot(row=ROW | told))
+    for words in ("135 batches/s", "150 steps/s", "env 9 %", "weights 2 %", "waiting 85 %", "1 replaced", "the actors wait"):
+        assert words in text

@@ -151,7 +151,9 @@ class Sweep(_Judged):
         from fastdqn.bench.sweep import check_cores, named_points, parse_sweep, read_rows, run_sweep
         from fastdqn.bench.work import without_cores
 
-        if bool(self.values) == bool(self.rows):
+        if self.values and self.rows:
+            raise UserError("A sweep has values or --rows, not both.")
+        if not self.values and not self.rows:
             raise UserError("What is to be swept? For example: fastdqn bench sweep snake learner.batch_size=32,64,128")
         measuring = replace(self.measuring(), alone=self.alone)
         named = read_rows(self.rows) if self.rows else named_points(parse_sweep(list(self.values)))

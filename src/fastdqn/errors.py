@@ -25,9 +25,10 @@ def missing_package(needed_for: str, package: str, extra: str | None = None) -> 
     return UserError(f"{needed_for} needs the package {package}, which is not installed. Install it with: {line}")
 
 
-def memory_ran_out(device: str) -> UserError:
+def memory_ran_out(fault: BaseException, device: str) -> UserError:
     """Of a device or the host, during a run: what other programs take cannot be foreseen."""
+    where = "this machine" if isinstance(fault, MemoryError) else device
     return UserError(
-        f"The memory of {device} ran out. What was learned until then is saved in the run's folder, if it had "
+        f"The memory of {where} ran out. What was learned until then is saved in the run's folder, if it had "
         "begun. Lower learner.batch_size, actor.lanes or replay.capacity, or end what else uses the memory."
     )

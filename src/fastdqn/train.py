@@ -130,8 +130,8 @@ def run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vie
     with closing(view):
         try:
             return _run_job(job, run, from_run, view)
-        except (torch.OutOfMemoryError, MemoryError):  # of a device, of the host; what other programs took was not foreseen
-            raise memory_ran_out(job.device) from None
+        except (torch.OutOfMemoryError, MemoryError) as fault:  # what other programs took was not foreseen
+            raise memory_ran_out(fault, job.device) from None
 
 
 def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, view: View) -> Run:

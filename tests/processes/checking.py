@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from fastdqn import seeding
+from fastdqn.learner.learner import Learner
 from fastdqn.metrics import Meter
 from fastdqn.processes import learner
 from fastdqn.processes.control import FIRST_ACTOR
@@ -149,9 +150,21 @@ def learn_by_the_clock_of_games(task, pulse):
 # ---------------------------------------------------------------- faults
 
 
+def _learn_until(fault, task, pulse):
+    train = Learner.train
+
+    def train_until_it_is_full(self, count):
+        if self.updates > 20:
+            raise fault
+        train(self, count)
+
+    with mock.patch.object(Learner, "train", train_until_it_is_full):
+        learner.learn(task, pulse)
+
+
 def learn_until_memory_runs_out(task, pulse):
-    raise MemoryError
+    _learn_until(MemoryError(), task, pulse)
 
 
 def learn_until_the_device_is_full(task, pulse):
-    raise torch.OutOfMemoryError("CUDA out of memory")
+    _learn_until(torch.OutOfMemoryError("CUDA out of memory"), task, pulse)

@@ -15,6 +15,7 @@ from fastdqn.bench.learning import train_and_evaluate
 from fastdqn.bench.measure import measure
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.roles import PLACEMENTS, role_rungs
+from fastdqn.bench.rows import why_so_fast
 from fastdqn.bench.sweep import check_cores, named_points, parse_sweep
 from fastdqn.bench.work import make_work
 from fastdqn.bench.worker import job_of
@@ -172,3 +173,15 @@ def test_a_soak_tells_what_grew_and_what_strayed():
     late = memory_of_roles(list(soaked(late=100)))
     assert late["samples_per_step_strayed_percent"] == pytest.approx(100 * 100 / 2500, rel=0.02)
     assert memory_of_roles(list(soaked(minutes=9))) == {}
+
+
+def test_the_record_says_in_words_who_held_up_whom():
+    assert why_so_fast("as it is", [{"details": {}}]) is None
+    assert why_so_fast("never measured", []) is None
+    told = {
+        "bottleneck": "the learner waits for actors 58% of the time",
+        "actors_env_percent": 61.2,
+        "actors_act_percent": 20.0,
+    }
+    words = why_so_fast("runner=processes", [{"details": told}])
+    assert words == "runner=processes: the learner waits for actors 58% of the time. An actor's time: env 61 %, act 20 %."

@@ -53,6 +53,9 @@ def memory_of_roles(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     last = [row for row in learning if row["seconds"] > end - 60]
     roles = [name.removesuffix(USS) for name in learning[-1] if name.endswith(USS)]
     memory = {role: [_median(part, role + USS) for part in (third, last)] for role in roles}
+    memory = {role: both for role, both in memory.items() if None not in both}
+    if not memory:  # too few lines to tell
+        return {}
     return {
         "soak_minutes": (end - began) / 60,
         "uss_mb": memory,
@@ -78,8 +81,9 @@ def strayed(rows: Sequence[dict[str, Any]], steps: int = 10_000) -> float:
     return worst
 
 
-def _median(rows: Sequence[dict[str, Any]], name: str) -> float:
-    return statistics.median(row[name] for row in rows if name in row)
+def _median(rows: Sequence[dict[str, Any]], name: str) -> float | None:
+    told = [row[name] for row in rows if name in row]
+    return statistics.median(told) if told else None
 
 
 def dumped_games(run: Path) -> dict[str, Any]:
@@ -87,7 +91,7 @@ def dumped_games(run: Path) -> dict[str, Any]:
     files = sorted((run / dumps.FOLDER).glob("*.npz"))
     if not files:
         return {}
-    steps = sum(len(dumps.read_episode(file)[0]["actions"]) for file in files)
+    steps = sum(dumps.steps_of(file) for file in files)
     size = sum(file.stat().st_size for file in files)
     return {
         "dumped_games": len(files),

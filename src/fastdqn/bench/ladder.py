@@ -7,7 +7,7 @@ from typing import Any
 from fastdqn.bench.conduct import CEILING_SECONDS, Conductor, Measuring, Variant, ask_ceiling, say_how_far, seconds_for
 from fastdqn.bench.judge import Judge
 from fastdqn.bench.record import Keeper
-from fastdqn.bench.rows import speed_columns, windows_of
+from fastdqn.bench.rows import speed_columns, why_so_fast, windows_of
 from fastdqn.bench.verdict import ratio_interval
 from fastdqn.bench.work import Work
 from fastdqn.build import FOR_SOME_ONLY, active_switches, applying
@@ -22,7 +22,7 @@ TEXTBOOK = "textbook"
 @dataclass(frozen=True)
 class Rung:
     name: str
-    part: str  # ladder, extra or leave_one_out
+    part: str  # ladder, extra, leave_one_out or roles
     switches: frozenset[str]
     adds: Switch | None  # what it adds; for leave_one_out what it leaves out
     against: str | None  # the rung it is compared with
@@ -105,6 +105,7 @@ def run_ladder(work: Work, measuring: Measuring, all_rungs: list[Rung], keeper: 
         if measuring.timed:
             keeper.record["ceiling"] = ask_ceiling(conductor, work.task(top.settings()))
         conductor.rounds(variants, measuring.repeats, measuring.seconds, after_each)
+        keeper.record["notes"] += [why for rung in timed if (why := why_so_fast(rung.name, speeds.get(rung.name, [])))]
         if measuring.seeds:
             judge.train(conductor, {rung.name: rung.settings() for rung in timed}, refresh)
         keeper.finish()
@@ -129,6 +130,8 @@ def ladder_row(rung: Rung, speeds: dict[str, list[dict[str, Any]]], judge: Judge
         learned = judge.columns(rung.name, TEXTBOOK)
         return head | {"speed_verdict": "not measured"} | learned if learned["learning"] else None
     own, against = speeds[rung.name], speeds.get(rung.against or "")
+    if rung.placed is not None:
+        head["switches"] = own[-1]["switches"]  # as the build chose them
     row = head | speed_columns(own, against) | judge.columns(rung.name, TEXTBOOK)
     if TEXTBOOK in speeds and rung.name != TEXTBOOK:
         whole = ratio_interval(windows_of(own), windows_of(speeds[TEXTBOOK]))
@@ -138,7 +141,8 @@ def ladder_row(rung: Rung, speeds: dict[str, list[dict[str, Any]]], judge: Judge
 
 def _say_how_far(record: dict[str, Any]) -> None:
     """The fastest rung, what it gains over the textbook, and how far it is from the ceiling."""
-    measured = [row for row in record["rows"] if row.get("steps_per_second") and row["part"] != "leave_one_out"]
+    beside = ("leave_one_out", "roles")  # a learner that runs free does other work than the ceiling's
+    measured = [row for row in record["rows"] if row.get("steps_per_second") and row["part"] not in beside]
     if not measured or record["ceiling"] is None:
         return
     best = max(measured, key=lambda row: row["steps_per_second"])

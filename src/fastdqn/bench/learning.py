@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,8 @@ def _train_apart(job: Job) -> Trained:
     """The same with roles in processes of their own. The evaluator plays beside training, so nothing is left out of the
     time; a score belongs to the moment its weights were put up, not to the one it was known at."""
     random_score = score_of_random_play(job)
+    at_end = job.config.evaluator.model_copy(update={"at_end": True})
+    job = replace(job, config=job.config.model_copy(update={"evaluator": at_end}))
     seen_steps, seen_seconds = [0], [0.0]
     scores: list[Score] = []
     with tempfile.TemporaryDirectory(prefix="fastdqn-learning-") as place:
@@ -117,7 +119,6 @@ def _train_apart(job: Job) -> Trained:
             start_seconds = time.time() - psutil.Process().create_time()
             reason = runner.run(Stop(), lambda row: None, scores.append, lambda line: None, look)
             steps, updates = runner.step, runner.update
-            look()
         finally:
             runner.close()
     when = np.interp([score.step for score in scores], seen_steps, seen_seconds)

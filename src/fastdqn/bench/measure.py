@@ -10,11 +10,13 @@ import torch
 from fastdqn.bench.clock import Clock, Speed
 from fastdqn.bench.turns import Turns
 from fastdqn.build import build_boards, build_env, build_network, dtype_of_passes, stack_of
+from fastdqn.env.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.learner.flops import forward_flops, step_flops
 from fastdqn.metrics import SECTIONS
 from fastdqn.prepare import Job, with_threads
 from fastdqn.processes.probe import LOOK_SECONDS, ProcessProbe
+from fastdqn.processes.sharing import thread_plan
 from fastdqn.run.probe import Probe
 from fastdqn.runner.ceiling import env_alone
 from fastdqn.runner.limits import Every
@@ -80,7 +82,8 @@ def measure_apart(job: Job, seconds: float, turns: Turns | None = None, whole_re
     probe = ProcessProbe(job, whole_replay)
     try:
         pausing = PausingTurns(turns, probe) if turns is not None else None
-        clock = Clock("cpu", job.threads, job.config.learner.batch_size, pausing)  # it queues nothing on a GPU by itself
+        threads = thread_plan(usable_cores(), job.threads, job.config.actor.count, job.config.learner.threads > 0).learner
+        clock = Clock("cpu", threads, job.config.learner.batch_size, pausing)  # it queues nothing on a GPU by itself
         clock.first_step()
         probe.warm_up()
         details = {
@@ -145,7 +148,7 @@ def matrix_flops_per_second(device: str, dtype: torch.dtype, seconds: float, sid
     side = 8 * side if device.startswith("cuda") else side
     a, b = (torch.rand(side, side, device=device).to(dtype) for _ in range(2))
     before = torch.get_num_threads()
-    torch.set_num_threads(torch.get_num_threads() if device.startswith("cuda") else _cores())
+    torch.set_num_threads(torch.get_num_threads() if device.startswith("cuda") else usable_cores())
     best, began = 0.0, time.perf_counter()
     try:
         while time.perf_counter() - began < seconds:
@@ -158,9 +161,3 @@ def matrix_flops_per_second(device: str, dtype: torch.dtype, seconds: float, sid
     finally:
         torch.set_num_threads(before)
     return best
-
-
-def _cores() -> int:
-    from fastdqn.env.cores import usable_cores
-
-    return usable_cores()

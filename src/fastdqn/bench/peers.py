@@ -6,7 +6,7 @@ short search finds on this machine.
 
 from typing import Any
 
-from fastdqn.bench.conduct import Conductor, Measuring, Variant, ask_ceiling, say_how_far, seconds_for
+from fastdqn.bench.conduct import CEILING_SECONDS, Conductor, Measuring, Variant, ask_ceiling, say_how_far, seconds_for
 from fastdqn.bench.ladder import TEXTBOOK, rungs
 from fastdqn.bench.peer_sb3 import find_rhythm
 from fastdqn.bench.record import Keeper
@@ -96,7 +96,8 @@ def run_peers(work: Work, measuring: Measuring, keeper: Keeper, also: dict[str, 
     choices = sb3_choices(work)
     ours = our_variants(work, measuring.seconds, also or {})
     each = seconds_for(measuring.seconds)
-    conductor = Conductor("peers", len(choices) * seconds_for(SEARCH_SECONDS) + (len(ours) + 2) * each * measuring.repeats)
+    before = len(choices) * seconds_for(SEARCH_SECONDS) + seconds_for(CEILING_SECONDS)
+    conductor = Conductor("peers", before + (len(ours) + 2) * each * measuring.repeats)
     try:
         best = _search(conductor, work, choices, keeper)
         variants = [

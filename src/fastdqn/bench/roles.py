@@ -40,6 +40,8 @@ ON_A_GPU: dict[str, tuple[dict[str, Any], str]] = {
 
 def role_rungs(work: Work) -> list[Rung]:
     """The textbook, the default, and the placements that this environment and machine can have."""
+    if work.job.config.runner != "inline" or work.job.config.learner.prefetch:
+        raise UserError("The table of roles begins with a run in one process: leave runner and learner.prefetch to it.")
     ends = [rung for rung in rungs(work.job) if rung.part == "ladder"]
     top = Rung("default", "ladder", ends[-1].switches, None, TEXTBOOK, summary="all roles in one loop")
     placements = PLACEMENTS | (ON_A_GPU if work.job.device.startswith("cuda") else ON_A_CPU)
@@ -48,6 +50,8 @@ def role_rungs(work: Work) -> list[Rung]:
 
 
 def _placed(work: Work, name: str, settings: dict[str, Any], summary: str) -> Rung:
+    if "switches.off" in settings:
+        settings = settings | {"switches.off": [*work.job.config.switches.off, *settings["switches.off"]]}
     try:
         prepare(work.env, work.preset, {**work.settings, **settings}, work.imports)
         skipped = ""

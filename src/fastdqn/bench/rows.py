@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastdqn.bench.verdict import ratio_interval, speed_verdict
+from fastdqn.processes.control import ACTOR_WORK
 
 COLUMNS = (
     "updates_per_second",
@@ -45,6 +46,15 @@ def speed_columns(speeds: Sequence[SpeedJson], against: Sequence[SpeedJson] | No
         one_piece = min(sum(map(len, windows_of(side))) for side in (speeds, against)) < 2  # shows no spread
         row["speed_verdict"] = "no clear difference" if one_piece else speed_verdict(ratio)
     return row
+
+
+def why_so_fast(name: str, speeds: Sequence[SpeedJson]) -> str | None:
+    """Of roles in processes: who held up whom, and what an actor's time went into. In words, for the record's notes."""
+    told = speeds[-1].get("details", {}) if speeds else {}
+    if "bottleneck" not in told:
+        return None
+    work = [f"{part} {told[key]:.0f} %" for part in ACTOR_WORK if (key := f"actors_{part}_percent") in told]
+    return f"{name}: {told['bottleneck']}" + (f". An actor's time: {', '.join(work)}." if work else ".")
 
 
 def windows_of(speeds: Sequence[SpeedJson]) -> list[list[float]]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
-from fastdqn.bench.conduct import Conductor, Measuring, Variant, ask_ceiling, say_how_far, seconds_for
+from fastdqn.bench.conduct import CEILING_SECONDS, Conductor, Measuring, Variant, ask_ceiling, say_how_far, seconds_for
 from fastdqn.bench.judge import Judge
 from fastdqn.bench.profile import ALL_BUT_THE_ENVIRONMENT
 from fastdqn.bench.record import Keeper
-from fastdqn.bench.rows import speed_columns
+from fastdqn.bench.rows import speed_columns, why_so_fast
 from fastdqn.bench.work import CORES, Work, without_cores
 from fastdqn.config import parse_number
 from fastdqn.env.cores import usable_cores
@@ -140,11 +140,13 @@ def run_sweep(work: Work, named: dict[str, dict[str, Any]], measuring: Measuring
         refresh()
 
     work_seconds = seconds_for(measuring.seconds) * len(variants) * measuring.repeats
+    work_seconds += seconds_for(CEILING_SECONDS) if measuring.alone and measuring.timed else 0.0
     conductor = Conductor("sweep", work_seconds, trained_runs=len(named) * measuring.seeds)
     try:
         if measuring.alone and measuring.timed:
             keeper.record["ceiling"] = ask_ceiling(conductor, work.task(points[0]))
         conductor.rounds(variants, measuring.repeats, measuring.seconds, after_each)
+        keeper.record["notes"] += [why for name in named if (why := why_so_fast(name, speeds.get(name, [])))]
         if measuring.seeds:
             judge.train(conductor, named, refresh)
         rates = {_samples_per_step(work, point) for point in points}

@@ -107,8 +107,8 @@ def live(role: Callable[[Task, Pulse], None], task: Task) -> None:
     except UserError as fault:
         task.door.send((FAULT, {"sentence": str(fault), "traceback": ""}))
         sys.exit(2)
-    except (torch.OutOfMemoryError, MemoryError):
-        task.door.send((FAULT, {"sentence": str(memory_ran_out(task.device)), "traceback": ""}))
+    except (torch.OutOfMemoryError, MemoryError) as fault:
+        task.door.send((FAULT, {"sentence": str(memory_ran_out(fault, task.device)), "traceback": ""}))
         sys.exit(2)
     except BaseException as fault:
         told = {"sentence": f"{type(fault).__name__}: {fault}", "traceback": traceback.format_exc()}

@@ -29,7 +29,7 @@ class Figures:
         self._processes: dict[str, psutil.Process] = {}
         self._last_time = time.monotonic()
         self._last_played, self._last_waited = np.zeros(actors), np.zeros(1 + actors)
-        self._last_work = np.zeros(len(ACTOR_WORK))
+        self._last_work = np.zeros((len(ACTOR_WORK), actors))
         self._looked_at, self._looked_for = -SECONDS_BETWEEN_LOOKS, set[int]()
         self._seen: dict[str, Any] = {}
         self._warm_up: float | None = None  # steps per second before the first update
@@ -53,7 +53,7 @@ class Figures:
         shares = ((waited - self._last_waited) / elapsed).clip(0, 1)
         self._last_waited = waited
         work = self._work()
-        work_shares = ((work - self._last_work) / elapsed).clip(0, 1)
+        work_shares = ((work - self._last_work) / elapsed).clip(0, 1).mean(axis=1)
         self._last_work = work
         ages = control["step"][0] - control["weights_step"][first : first + self._actors]
         figures: dict[str, Any] = {
@@ -80,7 +80,9 @@ class Figures:
         """Seconds since the roles were born: waiting, the actors' in the mean, and of CPU."""
         waited = self._waited()
         spent = {"learner_waits": float(waited[0]), "actors_wait": float(waited[1:].mean())}
-        spent |= {f"actors_{name}": float(seconds) for name, seconds in zip(ACTOR_WORK, self._work(), strict=True)}
+        spent |= {
+            f"actors_{name}": float(seconds) for name, seconds in zip(ACTOR_WORK, self._work().mean(axis=1), strict=True)
+        }
         for name, pid in pids.items():
             with contextlib.suppress(psutil.Error):
                 times = psutil.Process(pid).cpu_times()
@@ -93,9 +95,8 @@ class Figures:
         return np.array([waited[LEARNER], *waited[FIRST_ACTOR : FIRST_ACTOR + self._actors]])
 
     def _work(self) -> NDArray[np.float64]:
-        """Seconds of an actor, in the mean over all, by what it did."""
-        mean: NDArray[np.float64] = self._control["spent"][:, FIRST_ACTOR : FIRST_ACTOR + self._actors].mean(axis=1)
-        return mean
+        """Seconds, by what was done and by actor."""
+        return self._control["spent"][:, FIRST_ACTOR : FIRST_ACTOR + self._actors].copy()
 
     def _look(self, pids: Mapping[str, int]) -> dict[str, Any]:
         """What the kernel must be asked for, which takes some 10 ms a process."""

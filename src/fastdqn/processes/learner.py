@@ -4,6 +4,8 @@ A slot goes back to its actor when the updates that its steps have earned are do
 due and no slot is filled, the actors only when all of theirs are, and neither can wait for the other for ever.
 """
 
+import torch
+
 from fastdqn.actor.games import Game
 from fastdqn.build_roles import build_trainer, section_of
 from fastdqn.processes.child import DONE, HELLO, ROW, Task
@@ -23,7 +25,11 @@ UPDATES_BETWEEN_LOOKS = 1  # of a learner that runs free: then it looks for bloc
 def learn(task: Task, pulse: Pulse) -> None:
     role = LearnerRole(task, pulse)
     task.door.send((HELLO, {"notes": role.parts.notes}))
-    reason = role.run()
+    try:
+        reason = role.run()
+    except (torch.OutOfMemoryError, MemoryError):
+        role.save()
+        raise
     task.door.send((DONE, {"reason": reason}))
 
 
@@ -72,7 +78,7 @@ class LearnerRole:
         parts.learner.settle()
         self._log()
         self._publish()
-        self._save()
+        self.save()
         self._control["final_version"][0] = self._board.version
         return reason
 
@@ -96,18 +102,19 @@ class LearnerRole:
     def _take_free(self) -> str:
         """Whatever has arrived, which goes back at once; and an update, whether it is earned or not."""
         ratio = self.parts.ratio
-        reason = ""
         for _ in range(max(1, sum(source.waiting for source in self._sources))):
             source = self._next_source(wait=ratio.steps < ratio.warmup_steps or not len(self.parts.replay))
             if source is None:
                 break
             for block, games in source.rounds():
                 self._insert(block, games)
-                reason = reason or self._after_round()
+                reason = self._after_round()
+                if reason:
+                    return reason
             source.give_back()
         if ratio.steps >= ratio.warmup_steps and len(self.parts.replay):
             self._train(UPDATES_BETWEEN_LOOKS)
-        return reason or self._limit()
+        return self._limit()
 
     def _next_source(self, wait: bool = True) -> SlotSource | None:
         """The next actor in turn that has a filled slot; None if there was none for a moment."""
@@ -159,7 +166,7 @@ class LearnerRole:
         self.pulse.tell("waited", self._wait_time.seconds)
         if control["save"][0] > self._saved:
             self._saved = int(control["save"][0])
-            self._save()
+            self.save()
         self.pulse.beat()
         self.pulse.rest(self._work)
 
@@ -179,7 +186,7 @@ class LearnerRole:
         row = self.parts.meter.row(step, learner.updates, self._epsilon_at(step), loss, q_mean)
         self._door.send((ROW, row))
 
-    def _save(self) -> None:
+    def save(self) -> None:
         parts = self.parts
         parts.learner.settle()
         facts = facts_of(parts.spec, parts.stack, parts.ratio.steps, parts.learner.updates)

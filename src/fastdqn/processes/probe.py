@@ -70,6 +70,7 @@ class ProcessProbe:
 
     def pause(self) -> None:
         self.runner.control["pause"][0] = 1
+        self.runner.wake_all()  # who sleeps in wait for another rests instead, and its waiting is not counted
         self._worked += time.monotonic() - self._resumed_at
 
     def resume(self) -> None:
@@ -86,7 +87,7 @@ class ProcessProbe:
         """Who waited and who computed, as shares of the time that was not paused; the rest from the last line."""
         worked = self._worked + time.monotonic() - self._resumed_at
         spent = {name: after - self._begun.get(name, 0.0) for name, after in self.runner.time_spent().items()}
-        shares = {name: seconds / worked for name, seconds in spent.items()}
+        shares = {name: max(0.0, seconds / worked) for name, seconds in spent.items()}  # less than none: it was replaced
         learner, actors = (min(1.0, shares.pop(name)) for name in ("learner_waits", "actors_wait"))
         told: dict[str, Any] = {
             "bottleneck": bottleneck(learner, actors),

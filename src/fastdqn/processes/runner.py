@@ -329,7 +329,7 @@ class ProcessRunner:
 
     def _obituary(self, placed: Placed, code: int | None) -> str:
         if placed.fault is not None:
-            return f"The {placed.name} has failed: {placed.fault['sentence']}."
+            return f"The {placed.name} has failed: {placed.fault['sentence'].removesuffix('.')}."
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
                 return f"The {placed.name} was ended by {signal.Signals(-code).name}."

@@ -36,7 +36,10 @@ def machine_name(machine: dict[str, Any]) -> str:
 
 
 def top_rung(record: Record) -> dict[str, Any] | None:
-    """The whole ladder: its last rung that was measured. Rows beside the ladder never count."""
+    """The whole ladder: its last rung that was measured. Rows beside the ladder never count, and a table of roles, which
+    has only its two ends, is none."""
+    if any(row.get("part") == "roles" for row in record.rows):
+        return None
     rungs = [row for row in record.rows if row.get("part", "ladder") == "ladder" and number(row.get("vs_textbook"))]
     return rungs[-1] if rungs and not is_baseline(rungs[-1]) else None
 
@@ -108,7 +111,8 @@ def newest_of_each(records: Sequence[Record]) -> list[Record]:
     found: dict[tuple[Any, ...], Record] = {}
     for record in records:
         timed = any(number(row.get("steps_per_second")) for row in record.rows)
-        key = (record.kind, machine_key(record), record.data.get("env_id"), record.complete, timed)
+        roles = any(row.get("part") == "roles" for row in record.rows)
+        key = (record.kind, machine_key(record), record.data.get("env_id"), record.complete, timed, roles)
         found.setdefault(key if record.kind in ("ladder", "peers", "envs") else (record.id,), record)
     return list(found.values())
 

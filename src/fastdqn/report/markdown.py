@@ -106,7 +106,9 @@ def _with_interval(key: str, interval: str, form: str) -> Callable[[dict[str, An
 
 
 def _change_of_minutes(row: dict[str, Any]) -> str:
-    return "" if row.get("minutes_change") is None else f"{100 * (row['minutes_change'] - 1):+.0f} %"
+    if row.get("minutes_change") is None or row.get("learning_verdict") == "reference":
+        return ""
+    return f"{100 * (row['minutes_change'] - 1):+.0f} %"
 
 
 Columns = list[tuple[str, Callable[[dict[str, Any]], str]]]
@@ -117,7 +119,7 @@ _MEASURED: Columns = [
     ("speed", _text("speed_verdict")),
     ("learning", _text("learning_verdict")),
     ("minutes to target", _number("minutes_to_target", ".2f")),
-    ("their change", _change_of_minutes),
+    ("change of minutes", _change_of_minutes),
     ("learner waits, %", _number("learner_waits_percent")),
     ("actors wait, %", _number("actors_wait_percent")),
 ]

@@ -22,6 +22,7 @@ PART_HEADINGS = {
     "ladder": "The ladder: each rung on top of those above",
     "extra": "The default and one more, against the default",
     "leave_one_out": "The default without one, against the default",
+    "roles": "Where the roles live, against the default",
 }
 FAR = 2.5  # a ceiling this many times beyond the fastest bar is named at the edge instead of squeezing all bars
 

@@ -116,6 +116,15 @@ def find_episode(run: Path, number: int) -> Path:
     raise UserError(f"Game {number} was not dumped. Near it: {', '.join(map(str, sorted(nearby)))}.")
 
 
+def steps_of(path: Path) -> int:
+    """Of a dumped game; its frames are not unpacked for it."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return len(file["actions"])
+    except (OSError, ValueError, KeyError) as fault:
+        raise UserError(f"{path} is damaged or no dumped game: {fault}.") from None
+
+
 def read_episode(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays by name, and the facts."""
     try:

@@ -173,6 +173,7 @@ def test_a_soak_tells_what_grew_and_what_strayed():
     late = memory_of_roles(list(soaked(late=100)))
     assert late["samples_per_step_strayed_percent"] == pytest.approx(100 * 100 / 2500, rel=0.02)
     assert memory_of_roles(list(soaked(minutes=9))) == {}
+    assert memory_of_roles(list(soaked())[::20]) == {}, "too few lines to tell"
 
 
 def test_the_record_says_in_words_who_held_up_whom():

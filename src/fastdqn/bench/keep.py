@@ -52,8 +52,8 @@ def memory_of_roles(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     third = [row for row in learning if began + 120 <= row["seconds"] < began + 180]
     last = [row for row in learning if row["seconds"] > end - 60]
     roles = [name.removesuffix(USS) for name in learning[-1] if name.endswith(USS)]
-    memory = {role: [_median(part, role + USS) for part in (third, last)] for role in roles}
-    memory = {role: both for role, both in memory.items() if None not in both}
+    told = {role: [[row[role + USS] for row in part if role + USS in row] for part in (third, last)] for role in roles}
+    memory = {role: [statistics.median(part) for part in parts] for role, parts in told.items() if all(parts)}
     if not memory:  # too few lines to tell
         return {}
     return {
@@ -79,11 +79,6 @@ def strayed(rows: Sequence[dict[str, Any]], steps: int = 10_000) -> float:
         if length >= steps:
             worst = max(worst, abs((row["update"] - rows[first]["update"]) / length / whole - 1))
     return worst
-
-
-def _median(rows: Sequence[dict[str, Any]], name: str) -> float | None:
-    told = [row[name] for row in rows if name in row]
-    return statistics.median(told) if told else None
 
 
 def dumped_games(run: Path) -> dict[str, Any]:

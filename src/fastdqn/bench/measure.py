@@ -97,7 +97,8 @@ def measure_apart(job: Job, seconds: float, turns: Turns | None = None, whole_re
         while clock.tick(probe.steps, probe.updates) < seconds:
             probe.go_on(LOOK_SECONDS)
         speed = clock.speed()
-        return replace(speed, device=job.device, details=speed.details | probe.figures())
+        busy = probe.gpu_percent()
+        return replace(speed, device=job.device, gpu_percent=busy, details=speed.details | probe.figures())
     finally:
         probe.close()
 

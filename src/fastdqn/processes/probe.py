@@ -1,5 +1,6 @@
 """A run in processes, in small, to be timed: as run/probe.py, but it goes on by itself until it is told to pause."""
 
+import statistics
 import tempfile
 import threading
 import time
@@ -34,6 +35,7 @@ class ProcessProbe:
         self.rows: list[dict[str, Any]] = []
         self._worked, self._resumed_at = 0.0, time.monotonic()
         self._begun: dict[str, float] = {}
+        self._begun_row = 0
         self._folder = tempfile.TemporaryDirectory(prefix="fastdqn-probe-")
         self._stop, self._fault = Stop(), [RoleError("the roles have ended")]
         folder = Path(self._folder.name)
@@ -81,7 +83,12 @@ class ProcessProbe:
     def count_from_here(self) -> None:
         """What `figures` tells begins now."""
         self._worked, self._resumed_at = 0.0, time.monotonic()
-        self._begun = self.runner.time_spent()
+        self._begun, self._begun_row = self.runner.time_spent(), len(self.rows)
+
+    def gpu_percent(self) -> float | None:
+        """As the lines of the metrics told it; None without a GPU."""
+        told = [row["gpu_percent"] for row in self.rows[self._begun_row :] if row.get("gpu_percent") is not None]
+        return statistics.median(told) if told else None
 
     def figures(self) -> dict[str, Any]:
         """Who waited and who computed, as shares of the time that was not paused; the rest from the last line."""

@@ -57,14 +57,20 @@ def test_a_placement_that_cannot_be_is_told_and_not_measured(monkeypatch, tmp_pa
     def ask(self, task, module="", while_waiting=None):
         asked.append(task)
         ceiling = {"steps_per_second": 1e4, "env_alone": 1e4, "words": "made up"}
-        return ceiling if task["task"] == "ceiling" else made_up_speed(100.0)
+        free = task["settings"].get("learner.ratio") == "free"
+        speed = made_up_speed(500.0 if free else 100.0) | {"switches": ["as", "built"]}
+        return ceiling if task["task"] == "ceiling" else speed
 
     answer_for_children(monkeypatch, ask)
     work = make_work("snake", None, QUICK | {"actor.lanes": 1})
     how = Measuring(seconds=1.0, repeats=1)
     keeper = Keeper("ladder", subject_of_job(work.job), vars(how), str(tmp_path), "mine")
     run_ladder(work, how, role_rungs(work), keeper)
-    rows = {row["rung"]: row for row in json.loads((keeper.path / "record.json").read_text())["rows"]}
+    record = json.loads((keeper.path / "record.json").read_text())
+    assert record["best"]["rung"] in ("textbook", "default"), "a free learner does other work than the ceiling's"
+    assert record["ceiling"]["share"] == pytest.approx(0.01)
+    rows = {row["rung"]: row for row in record["rows"]}
+    assert rows["in processes"]["switches"] == ["as", "built"], "what the build chose, not what the rung asked for"
     assert "actor.count=2" in rows["in processes, 2 actors"]["skipped"]
     assert rows["in processes"]["steps_per_second"] == 100.0
     assert [row["part"] for row in rows.values()].count("roles") >= len(PLACEMENTS)
@@ -186,3 +192,15 @@ def test_the_record_says_in_words_who_held_up_whom():
     }
     words = why_so_fast("runner=processes", [{"details": told}])
     assert words == "runner=processes: the learner waits for actors 58% of the time. An actor's time: env 61 %, act 20 %."
+
+
+@pytest.mark.parametrize("setting", [{"runner": "processes"}, {"learner.prefetch": 1}])
+def test_a_table_of_roles_begins_with_one_process(setting):
+    with pytest.raises(UserError, match="begins with a run in one process"):
+        role_rungs(make_work("snake", None, QUICK | setting))
+
+
+def test_switches_that_were_turned_off_stay_off_in_every_row():
+    work = make_work("snake", None, QUICK | {"switches.off": ["target_ahead"]})
+    for rung in role_rungs(work)[2:]:
+        assert "target_ahead" not in prepare("snake", settings=work.task(rung.settings())["settings"]).switches

@@ -23,6 +23,7 @@ from fastdqn.errors import UserError
 from fastdqn.metrics import Timer
 from fastdqn.processes.control import Pulse, control_fields
 from fastdqn.processes.lives import DELAYS, LATE, MOST_DEATHS_AT_BIRTH, Lives, Watch
+from fastdqn.processes.probe import ProcessProbe
 from fastdqn.processes.sharing import Threads, core_plan, thread_plan, with_env_threads
 from fastdqn.runner import bell as bells
 from fastdqn.runner import slots
@@ -435,6 +436,40 @@ def test_an_actor_without_room_waits_and_lives():
     assert len(beats) == 3
     assert waited.seconds > 0
     channel.close()
+
+
+def test_resting_is_not_waiting(monkeypatch):
+    """An actor that is paused while it has no room: a measurement counts its waiting, not the turns of others."""
+    channel, waited, rests, now = Channel(lanes=1, groups=1, setting="step"), Timer(), [], [0.0]
+    monkeypatch.setattr("fastdqn.metrics.time.perf_counter", lambda: now[0])
+    for _ in range(SLOTS):
+        channel.sink.begin_round()
+        channel.sink.end_round()
+
+    def rest():
+        rests.append(1)
+        now[0] += 100.0
+        if len(rests) == 3:
+            channel.source.give_back()
+
+    sink = SlotSink(channel.shared, channel.push, channel.room.bell, channel.work.bell, rest, waited)
+    sink.begin_round()
+    assert len(rests) == 3
+    assert waited.seconds == 0.0
+    channel.close()
+
+
+def test_a_pause_wakes_who_waits():
+    rung = []
+    probe = ProcessProbe.__new__(ProcessProbe)
+    probe.runner = SimpleNamespace(control={"pause": np.zeros(1)}, wake_all=lambda: rung.append("all"))
+    probe._worked, probe._resumed_at = 0.0, 0.0
+    probe.pause()
+    assert probe.runner.control["pause"][0] == 1
+    assert rung == ["all"]
+    probe.resume()
+    assert probe.runner.control["pause"][0] == 0
+    assert rung == ["all", "all"]
 
 
 # ---------------------------------------------------------------- how much is pushed

@@ -248,6 +248,17 @@ def test_rows_beside_the_ladder_never_make_the_headline():
     assert headline([loaded(record)]).startswith("2.9×")
 
 
+def test_a_newer_table_of_roles_does_not_take_the_place_of_the_ladder():
+    """It has the ladder's two ends, and may have them at another speed."""
+    ladder, roles = fake_ladder(), fake_ladder()
+    ends = [roles["rows"][0], roles["rows"][6] | {"rung": "default", "adds": None, "vs_textbook": 5.0}]
+    roles["rows"] = [*ends, roles["rows"][1] | {"rung": "in processes", "part": "roles"}]
+    records = [loaded(roles), loaded(ladder)]  # newest first
+    assert len(newest_of_each(records)) == 2
+    assert headline(records).startswith("2.9×")
+    assert [claim.figure for claim in claims(records)] == [claim.figure for claim in claims([loaded(ladder)])]
+
+
 def test_a_peer_that_is_faster_is_said_so():
     record = fake_peers()
     record["rows"] = [record["rows"][1], record["rows"][2]]

@@ -28,10 +28,11 @@ from fastdqn.kept_memory import keep_freed_memory
 from fastdqn.learner.compiled import compiled
 from fastdqn.learner.flat import lay_flat
 from fastdqn.learner.hand_written import HandWrittenUpdate, can_be_written_by_hand
-from fastdqn.learner.lean import LeanAdam, LeanUpdate, can_be_lean, lay_out_first_layer, make_lean_greedy
+from fastdqn.learner.lean import LeanUpdate, can_be_lean, lay_out_first_layer, make_lean_greedy
 from fastdqn.learner.learner import Learner
 from fastdqn.learner.loss import make_goal, make_loss, without_graph
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, make_network
+from fastdqn.learner.one_pass import OnePassAdam, make_one_pass_optimizer
 from fastdqn.learner.optimizer import make_optimizer
 from fastdqn.learner.overlapped import Apart, OverlappedLearner
 from fastdqn.learner.precision import ScaledUpdate, in_short_numbers, set_cudnn_search, set_tensor_cores
@@ -303,9 +304,11 @@ def learns_lean(config: Config, online: QNetwork, switches: frozenset[str]) -> b
 
 def build_optimizer(config: Config, online: QNetwork, switches: frozenset[str]) -> torch.optim.Optimizer:
     if learns_lean(config, online, switches):
-        return LeanAdam(online.parameters(), config.learner.lr, config.learner.optimizer_eps)
+        return OnePassAdam(online.parameters(), config.learner.lr, config.learner.optimizer_eps)
     if "wide_optimizer" in switches and can_be_written_by_hand(online):
         return make_wide_optimizer(config.learner, online)
+    if "one_pass_optimizer" in switches and can_be_written_by_hand(online):
+        return make_one_pass_optimizer(config.learner, online)
     one_call, in_graph = "fused_optimizer" in switches, "cuda_graph" in switches
     return make_optimizer(config.learner, online, one_call=one_call, in_graph=in_graph)
 

@@ -174,6 +174,14 @@ LADDER = (
         clashes=("bf16",),
     ),
     Switch(
+        "one_pass_optimizer",
+        "learner/one_pass.py",
+        Promise.SAME_NUMBERS,
+        "weights, moments and shortened weights in one walk through memory; off: torch's steps, and copies before and after",
+        needs=("hand_written", "fused_optimizer"),
+        machine=("cpu",),
+    ),
+    Switch(
         "lean_mlp",
         "learner/lean.py",
         Promise.SAME_NUMBERS,
@@ -250,6 +258,7 @@ LADDER = (
     ),
 )
 SWITCHES = {switch.name: switch for switch in LADDER}
+KEEPS_BYTES = "frame_ring"  # the one that stores frames in their own dtype, once
 SHORT_NUMBERS = ("bf16", "fp16", "tf32")  # the ones that compute in less than float32
 
 

@@ -7,11 +7,11 @@ from fastdqn.bench.work import Work
 from fastdqn.env.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
-from fastdqn.switches import dependents
+from fastdqn.switches import KEEPS_BYTES, dependents
 
 APART = {"runner": "processes"}
 IN_PROCESSES = "in processes"
-NO_RING = ["frame_ring", *sorted(dependents("frame_ring"))]
+NO_RING = [KEEPS_BYTES, *sorted(dependents(KEEPS_BYTES))]
 
 # name -> settings beside the default's, and what it is
 PLACEMENTS: dict[str, tuple[dict[str, Any], str]] = {

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from fastdqn.learner.flat import flat_of, like_in
 from fastdqn.learner.folding import Folding, folding_of
-from fastdqn.learner.network import QNetwork, laid_out
+from fastdqn.learner.network import QNetwork
+from fastdqn.learner.pictures import make_prepare
 
 Layers = list[tuple[nn.Module, bool]]  # a layer with weights (or Flatten), and whether a ReLU follows it
 
@@ -49,8 +50,11 @@ def _is_plain(layer: nn.Module) -> bool:
 class Chain:
     """Passes through a network's layers, with its weights as they are computed with."""
 
-    def __init__(self, network: QNetwork, dtype: torch.dtype, fold: bool = False) -> None:
-        """`fold`: the first convolution reads blocks of pixels as channels (folding.py), where it can."""
+    def __init__(
+        self, network: QNetwork, dtype: torch.dtype, fold: bool = False, short_gradients: bool = False
+    ) -> None:
+        """`fold`: the first convolution reads blocks of pixels as channels (folding.py), where it can. `short_gradients`:
+        those of products stay in `dtype`, in `gradients` and not in the weights' own `grad`."""
         chain = chain_of(network)
         assert chain is not None, "build.py asks can_be_written_by_hand first"
         self._dtype, self._layout, self._scale = dtype, network.memory_format, network.scale
@@ -65,6 +69,7 @@ class Chain:
         taken = iter(self._copies.taken)
         self._taken = [[next(taken) for _ in own] for own in self._own]
         first = self._own[self._first][0]
+        self._prepare = make_prepare(dtype, self._layout, first.device.type)
         self._reworked = self._scale != 1.0 or self._folding is not None  # the first weights: no plain copy will do
         if self._reworked:
             shape = first.shape if self._folding is None else self._folding.kernel_shape(first)
@@ -72,12 +77,35 @@ class Chain:
             self._taken[self._first][0] = torch.empty(shape, dtype=dtype, device=first.device).contiguous(
                 memory_format=layout if first.dim() == 4 else torch.preserve_format
             )
+        self._short: dict[Tensor, Tensor] = {}  # weight -> its gradient, where that is short
+        if short_gradients and dtype != torch.float32:
+            products = [layer.weight for layer, _ in chain if isinstance(layer, nn.Linear)]
+            self._short = {weight: torch.empty_like(weight.data, dtype=dtype) for weight in products}
         self._versions: list[int] = []
         self.take_weights()
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """Where the backward pass leaves them: one for each of the network's weights."""
+        return [self._gradient_of(weight) for own in self._own for weight in own]
+
+    @property
+    def copies(self) -> list[Tensor | None]:
+        """The shortened weights, for whoever keeps them up; None for those that are none, or more than a copy."""
+        first = self._own[self._first][0] if self._reworked else None
+        pairs = [pair for own, taken in zip(self._own, self._taken, strict=True) for pair in zip(own, taken, strict=True)]
+        return [None if own is first or taken.dtype == own.dtype else taken for own, taken in pairs]
 
     def take_weights(self) -> None:
         """The weights anew, shortened, scaled and folded where they are not computed with as they are."""
         self._copies.take()
+        self._rework_first()
+
+    def keep_up(self) -> None:
+        """The same where somebody keeps up the `copies`, unless others have moved the weights."""
+        self.take_weights() if self.has_moved() else self._rework_first()
+
+    def _rework_first(self) -> None:
         if not self._reworked:
             return
         own, taken = self._own[self._first][0].data, self._taken[self._first][0]
@@ -86,8 +114,8 @@ class Chain:
         torch.mul(own, self._scale, out=taken)
 
     def has_moved(self) -> bool:
-        """Whether a target network was changed since this was last asked. Only for those: torch counts the changes that
-        copying and mixing make, but not those of a fused optimizer."""
+        """Whether the weights were copied or mixed into since this was last asked, as a target network's are. torch does
+        not count what a fused optimizer or a compiled loop does to them."""
         before, self._versions = self._versions, [weight._version for own in self._own for weight in own]
         return before != self._versions
 
@@ -95,7 +123,7 @@ class Chain:
         """The state in the format and layout that is computed in; not scaled, the first weights are."""
         if self._folding is not None:
             return self._folding.picture(state, self._dtype)
-        return laid_out(state.to(self._dtype), self._layout)
+        return self._prepare(state)
 
     def values(self, x: Tensor) -> Tensor:
         return self.forward(x)[-1]
@@ -113,11 +141,19 @@ class Chain:
             layer, goes_on = self._layers[number], number > self._first  # below the first weights nobody asks
             if layer.relu:
                 slope = torch.ops.aten.threshold_backward(slope, passed[number + 1], 0)
-            gradients = [_gradient_of(weight) for weight in self._own[number]]
+            gradients = [self._gradient_of(weight) for weight in self._own[number]]
             slope = layer.backward(passed[number], slope, self._taken[number], gradients, goes_on)
         first = self._own[self._first][0].grad
         if self._scale != 1.0 and first is not None:
             first *= self._scale
+
+    def _gradient_of(self, weight: Tensor) -> Tensor:
+        """The gradient's own memory: nothing is allocated for it after the first update."""
+        if weight in self._short:
+            return self._short[weight]
+        if weight.grad is None:
+            weight.grad = torch.empty_like(weight)
+        return weight.grad
 
 
 class Copies:
@@ -234,10 +270,3 @@ def product(a: Tensor, b: Tensor, out: Tensor) -> None:
         torch.ops.aten.mm.dtype_out(a, b, out.dtype, out=out)
     else:
         out.copy_(a @ b)
-
-
-def _gradient_of(weight: Tensor) -> Tensor:
-    """The gradient's own memory: nothing is allocated for it after the first update."""
-    if weight.grad is None:
-        weight.grad = torch.empty_like(weight)
-    return weight.grad

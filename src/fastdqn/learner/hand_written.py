@@ -12,6 +12,7 @@ from fastdqn.config import LearnerConfig
 from fastdqn.learner.chain import Chain, chain_of
 from fastdqn.learner.flat import flat_of
 from fastdqn.learner.network import QNetwork
+from fastdqn.learner.one_pass import OnePass
 from fastdqn.learner.td import make_td
 from fastdqn.learner.update import weights_of
 from fastdqn.transition import Batch
@@ -36,11 +37,15 @@ class HandWrittenUpdate:
     ) -> None:
         """`dtype` is what the passes are computed in; weights, their gradients and the loss are float32. `fold`: the first
         convolution is folded (folding.py)."""
-        self._mine = Chain(online, dtype, fold)
+        self._mine = Chain(online, dtype, fold, short_gradients=isinstance(optimizer, OnePass))
         self._theirs = self._mine if target is online else Chain(target, dtype, fold)
         self._optimizer, self._config, self._dtype = optimizer, config, dtype
         self._weights = weights_of(optimizer)
         self._td = make_td(config, self._weights[0].device.type)
+        self._take_weights, self._clip = self._mine.take_weights, self._clip_in_place
+        if isinstance(optimizer, OnePass):
+            optimizer.take(self._mine.gradients, self._mine.copies)
+            self._take_weights, self._clip = self._mine.keep_up, optimizer.clip
 
     @torch.no_grad()
     def look_ahead(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -52,7 +57,7 @@ class HandWrittenUpdate:
     def __call__(self, batch: Batch, next_values: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """`next_values`: the target network's for the next states, (B, actions), where they are known already."""
         mine, theirs, size = self._mine, self._theirs, len(batch.action)
-        mine.take_weights()
+        self._take_weights()
         self.follow_target()
         if self._config.double:  # one pass for both states: the second half is the next one's
             both = mine.forward(mine.prepared(torch.cat([batch.state, batch.next_state])))
@@ -64,11 +69,14 @@ class HandWrittenUpdate:
         slope, loss, q_mean = self._td(passed[-1], next_values, choosing, batch)
         mine.backward(passed, slope.to(self._dtype))
         if self._config.clip_grad_norm > 0:
-            gradients = [weight.grad for weight in self._weights if weight.grad is not None]
-            flat = flat_of(gradients)
-            clip_norm(gradients if flat is None else [flat], self._config.clip_grad_norm)
+            self._clip(self._config.clip_grad_norm)
         self._optimizer.step()
         return loss, q_mean
+
+    def _clip_in_place(self, largest: float) -> None:
+        gradients = [weight.grad for weight in self._weights if weight.grad is not None]
+        flat = flat_of(gradients)
+        clip_norm(gradients if flat is None else [flat], largest)
 
     def follow_target(self) -> None:
         """Shortens the target network's weights anew if they moved. Not in a graph: its recording would decide for all."""

@@ -7,9 +7,6 @@ board is empty but for a few cells. The numbers are those of hand_written.py up 
 The weights stay torch's, in torch's memory: the evaluator, the model file and the checkpoint see no difference.
 """
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -17,9 +14,8 @@ from torch import Tensor, nn
 from fastdqn.actor.policy import Greedy
 from fastdqn.config import LearnerConfig
 from fastdqn.learner.network import QNetwork
+from fastdqn.learner.one_pass import OnePassAdam
 from fastdqn.transition import Batch
-
-MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch names them
 
 
 def can_be_lean(network: QNetwork) -> bool:
@@ -113,7 +109,7 @@ def make_lean_greedy(network: QNetwork) -> Greedy:
 class LeanUpdate:
     """One update, as hand_written.HandWrittenUpdate."""
 
-    def __init__(self, online: QNetwork, target: QNetwork, optimizer: torch.optim.Optimizer, config: LearnerConfig) -> None:
+    def __init__(self, online: QNetwork, target: QNetwork, optimizer: OnePassAdam, config: LearnerConfig) -> None:
         from fastdqn.learner import lean_kernels, td_kernel
 
         self._kernels, self._slopes_of = lean_kernels, td_kernel.slopes_of
@@ -124,7 +120,6 @@ class LeanUpdate:
         self._gradients = [Buffer(inputs, widths[0])]  # turned, as the first layer's weights lie in memory
         self._gradients += [Buffer(*weight.shape) for weight in self._mine.weights[1:]]
         self._bias_gradients = [np.zeros(width, np.float32) for width in widths]
-        self._flat = [*(gradient.array.reshape(-1) for gradient in self._gradients), *self._bias_gradients]
         self._slopes: dict[int, list[Buffer]] = {}
         self._optimizer = optimizer
 
@@ -161,7 +156,7 @@ class LeanUpdate:
         )
         self._backward(state, outs, slopes)
         if self._config.clip_grad_norm > 0:
-            self._clip(self._config.clip_grad_norm)
+            self._optimizer.clip(self._config.clip_grad_norm)
         self._optimizer.step()
         return loss, q_mean
 
@@ -185,57 +180,3 @@ class LeanUpdate:
             gradient = self._gradients[number].tensor
             layer.weight.grad = gradient if number else gradient.t()
             layer.bias.grad = torch.from_numpy(self._bias_gradients[number])
-
-    def _clip(self, largest: float) -> None:
-        norm = float(np.sqrt(sum(self._kernels.squares(gradient) for gradient in self._flat)))
-        if not norm + 1e-6 <= largest:  # not a number is not short enough
-            for gradient in self._flat:
-                gradient *= np.float32(largest / (norm + 1e-6))
-
-
-class LeanAdam(torch.optim.Adam):
-    """torch's Adam, its state and its numbers, in one compiled loop over each weight as it lies in memory."""
-
-    def __init__(self, weights: Iterable[Tensor], lr: float, eps: float) -> None:
-        from fastdqn.learner import lean_kernels
-
-        super().__init__(weights, lr=lr, eps=eps)
-        self._kernels = lean_kernels
-        self._weights: list[Tensor] = self.param_groups[0]["params"]
-        self._steps = torch.zeros(len(self._weights))  # the steps of all weights, each of whose states holds its own
-        self._views: list[tuple[np.ndarray, ...]] = []
-        self._seen: tuple[Any, Any] = (None, None)  # the state and gradient that the views were made from
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        state = self.state.get(self._weights[0])
-        if state is None or state["exp_avg"] is not self._seen[0] or self._weights[0].grad is not self._seen[1]:
-            self._look()
-        group = self.param_groups[0]
-        self._steps += 1.0
-        step, (beta1, beta2) = float(self._steps[0]), group["betas"]
-        step_size, root = group["lr"] / (1.0 - beta1**step), (1.0 - beta2**step) ** 0.5
-        for weight, gradient, mean, square in self._views:
-            self._kernels.adam(weight, gradient, mean, square, step_size, root, beta1, beta2, group["eps"])
-
-    step.hooked = True  # type: ignore[attr-defined]  # torch wraps every other step for its profiler
-
-    def _look(self) -> None:
-        """Makes views of the state, and the state itself as torch would; loading one puts it elsewhere."""
-        for number, weight in enumerate(self._weights):
-            own = self.state[weight]
-            if not own:
-                own["exp_avg"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
-                own["exp_avg_sq"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
-            self._steps[number] = own.get("step", 0.0)
-            own["step"] = self._steps[number]
-        parts = [(weight, weight.grad, *(self.state[weight][name] for name in MOMENTS)) for weight in self._weights]
-        self._views = [tuple(_flat(tensor) for tensor in part if tensor is not None) for part in parts]
-        self._seen = (parts[0][2], parts[0][1])
-
-
-def _flat(tensor: Tensor) -> np.ndarray:
-    """A view of all its numbers in the order they lie in memory."""
-    array = tensor.detach()
-    array = array if array.is_contiguous() else array.t()
-    return np.asarray(array.view(-1).numpy())

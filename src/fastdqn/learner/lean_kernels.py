@@ -52,36 +52,3 @@ def sum_rows(slope: np.ndarray, out: np.ndarray) -> None:
     for row in range(len(slope)):
         for j in range(slope.shape[1]):
             out[j] += slope[row, j]
-
-
-@loose_kernel
-def squares(flat: np.ndarray) -> float:
-    total = np.float32(0)
-    for i in range(len(flat)):
-        total += flat[i] * flat[i]
-    return float(total)
-
-
-@loose_kernel
-def adam(
-    weight: np.ndarray,
-    gradient: np.ndarray,
-    mean: np.ndarray,
-    square: np.ndarray,
-    step_size: float,  # lr / (1 - beta1 ** step)
-    root: float,  # sqrt(1 - beta2 ** step)
-    beta1: float,
-    beta2: float,
-    eps: float,
-) -> None:
-    """torch's Adam over one flat float32 array."""
-    step, eps_ = np.float32(step_size * root), np.float32(eps * root)
-    keep1, take1 = np.float32(beta1), np.float32(1.0 - beta1)
-    keep2, take2 = np.float32(beta2), np.float32(1.0 - beta2)
-    for i in range(len(weight)):
-        g = gradient[i]
-        m = keep1 * mean[i] + take1 * g
-        v = keep2 * square[i] + take2 * g * g
-        mean[i] = m
-        square[i] = v
-        weight[i] -= step * m / (np.sqrt(v) + eps_)  # one division: it and the root are what takes the time

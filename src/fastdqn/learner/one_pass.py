@@ -1,0 +1,165 @@
+"""Adam and RMSprop on a CPU in one pass over memory (switch `one_pass_optimizer`).
+
+The 1.7 million weights of the Nature network, their two moments and their gradients are 27 MB, more than a core's caches: a
+step costs what reading and writing them costs. torch walks them once in fused Adam and seven times in RMSprop, after one walk
+that lengthens the gradients to float32 and before another that shortens the weights to bfloat16. Here it is one walk, by all
+threads, in which gradients are taken as the backward pass left them and the shortened weights are written on the way.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fastdqn.config import LearnerConfig
+from fastdqn.learner.optimizer import ALPHA
+
+Views = tuple[np.ndarray | None, ...]  # weight, gradient, its two moments, shortened copy or None; all flat
+SMALL = 200_000  # weights: below, a second thread costs more than it saves
+
+
+class OnePass:
+    """What both do: torch's numbers, and torch's state under its names, in compiled loops over each weight as it lies in
+    memory."""
+
+    state: Any
+    param_groups: list[dict[str, Any]]
+
+    def lay_out(self, moments: tuple[str, str], kernel: Callable[..., None]) -> None:
+        """`moments` are the two numbers that are kept for each weight, by torch's names."""
+        from fastdqn.learner import one_pass_kernels  # here, because importing numba takes half a second
+
+        self._squares, self._kernel, self._moments = one_pass_kernels.squares, kernel, moments
+        self._weights: list[Tensor] = self.param_groups[0]["params"]
+        self._gradients: Sequence[Tensor] = []
+        self._copies: Sequence[Tensor | None] = [None] * len(self._weights)
+        self._steps = torch.zeros(len(self._weights))  # of all weights, each of whose states holds its own
+        self._shares: list[list[Views]] = []  # what each thread walks
+        self._seen: tuple[Any, ...] = ()  # the state, gradient and number of threads that the views were made for
+        self._threads: ThreadPoolExecutor | None = None
+
+    def take(self, gradients: Sequence[Tensor], copies: Sequence[Tensor | None]) -> None:
+        """From now on each weight's gradient is found here and not in its `grad`, and its shortened copy kept up."""
+        self._gradients, self._copies = gradients, copies
+
+    def clip(self, largest: float) -> None:
+        """As nn.utils.clip_grad_norm_; gradients that are short enough are not multiplied by 1."""
+        self._look_again()
+        norm = float(np.sqrt(sum(self._squares(gradient) for gradient in self._flat_gradients)))
+        if not norm + 1e-6 <= largest:  # not a number is not short enough
+            torch._foreach_mul_(self._all_gradients(), largest / (norm + 1e-6))
+
+    def numbers(self, group: dict[str, Any], step: float) -> tuple[float, ...]:
+        """What the kernel takes behind the views."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        self._look_again()
+        self._steps += 1.0
+        numbers = self.numbers(self.param_groups[0], float(self._steps[0]))
+        mine, *others = self._shares
+        if not others:
+            self._walk(mine, numbers)
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(len(others), thread_name_prefix="fastdqn-optimizer")
+        walking = [self._threads.submit(self._walk, share, numbers) for share in others]
+        self._walk(mine, numbers)
+        for walk in walking:
+            walk.result()
+
+    step.hooked = True  # type: ignore[attr-defined]  # torch wraps every other step for its profiler
+
+    def _walk(self, share: list[Views], numbers: tuple[float, ...]) -> None:
+        for views in share:
+            self._kernel(*views, *numbers)
+
+    def _all_gradients(self) -> list[Tensor]:
+        return list(self._gradients) or [weight.grad for weight in self._weights if weight.grad is not None]
+
+    def _look_again(self) -> None:
+        """Makes views of the state, and the state itself as torch would, if it is not what was last seen: loading one puts
+        it elsewhere."""
+        first, threads = self._weights[0], torch.get_num_threads()
+        gradient = self._gradients[0] if self._gradients else first.grad
+        if self._seen and all(a is b for a, b in zip(self._seen, (self._first_moment(), gradient, threads), strict=True)):
+            return
+        for number, weight in enumerate(self._weights):
+            own = self.state[weight]
+            for name in self._moments:
+                if name not in own:
+                    own[name] = torch.zeros_like(weight, memory_format=torch.preserve_format)
+            self._steps[number] = own.get("step", 0.0)
+            own["step"] = self._steps[number]
+        views = []
+        for weight, its_gradient, copy in zip(self._weights, self._all_gradients(), self._copies, strict=True):
+            tensors = (weight, its_gradient, *(self.state[weight][name] for name in self._moments), copy)
+            views.append(tuple(tensor if tensor is None else flat_view(tensor) for tensor in tensors))
+        self._flat_gradients = [some[1] for some in views]
+        size = sum(weight.numel() for weight in self._weights)
+        self._shares = shared_out(views, threads if size >= SMALL else 1)
+        self._seen = (self._first_moment(), gradient, threads)
+
+    def _first_moment(self) -> Any:
+        return self.state[self._weights[0]].get(self._moments[0])
+
+
+class OnePassAdam(OnePass, torch.optim.Adam):  # type: ignore[misc]
+    def __init__(self, weights: Iterable[Tensor], lr: float, eps: float) -> None:
+        from fastdqn.learner import one_pass_kernels
+
+        super().__init__(weights, lr=lr, eps=eps)
+        self.lay_out(("exp_avg", "exp_avg_sq"), one_pass_kernels.adam)
+
+    def numbers(self, group: dict[str, Any], step: float) -> tuple[float, ...]:
+        beta1, beta2 = group["betas"]
+        return group["lr"] / (1.0 - beta1**step), (1.0 - beta2**step) ** 0.5, beta1, beta2, group["eps"]
+
+
+class OnePassRMSprop(OnePass, torch.optim.RMSprop):  # type: ignore[misc]
+    def __init__(self, weights: Iterable[Tensor], lr: float, eps: float) -> None:
+        from fastdqn.learner import one_pass_kernels
+
+        super().__init__(weights, lr=lr, alpha=ALPHA, eps=eps, centered=True)
+        self.lay_out(("square_avg", "grad_avg"), one_pass_kernels.rmsprop)
+
+    def numbers(self, group: dict[str, Any], step: float) -> tuple[float, ...]:
+        return group["lr"], group["alpha"], group["eps"]
+
+
+def make_one_pass_optimizer(config: LearnerConfig, network: nn.Module) -> torch.optim.Optimizer:
+    return (OnePassAdam if config.optimizer == "adam" else OnePassRMSprop)(
+        network.parameters(), config.lr, config.optimizer_eps
+    )
+
+
+def shared_out(views: Sequence[Views], threads: int) -> list[list[Views]]:
+    """Cuts flat views into so many shares of equal size, in their order; empty ones are left out."""
+    total = sum(_length(some) for some in views)
+    ends = [total * (number + 1) // threads for number in range(threads)]
+    shares: list[list[Views]] = [[] for _ in range(threads)]
+    start = 0  # of these views, among all numbers
+    for some in views:
+        stop = start + _length(some)
+        for number, end in enumerate(ends):
+            begin = ends[number - 1] if number else 0
+            low, high = max(start, begin) - start, min(stop, end) - start
+            if low < high:
+                shares[number].append(tuple(view if view is None else view[low:high] for view in some))
+        start = stop
+    return [share for share in shares if share]
+
+
+def _length(views: Views) -> int:
+    assert views[0] is not None, "the weight itself"
+    return len(views[0])
+
+
+def flat_view(tensor: Tensor) -> np.ndarray:
+    """All its numbers in the order they lie in memory, no copy; bfloat16 as the bits it has."""
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    return np.asarray((flat.view(torch.uint16) if tensor.dtype == torch.bfloat16 else flat).numpy())

@@ -1,0 +1,111 @@
+"""The compiled loops of one_pass.py: a step of Adam or RMSprop over flat weights, each number read once and written once.
+
+A gradient comes as float32 or as the upper half of one, which is what bfloat16 is (uint16 here: numba has no such float);
+`copy`, if there is one, takes the new weights in that form.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastdqn.kernel import loose_kernel
+
+HALF = np.uint32(0x7FFF)  # one less than half of what the lower 16 bits hold
+NOT_A_NUMBER = np.uint16(0x7FC0)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def as_float(typing: Any, number: Any) -> Any:
+    """A float32 from itself or from its upper half."""
+
+    def widen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        bits = builder.shl(builder.zext(args[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
+        return builder.bitcast(bits, ir.FloatType())
+
+    def keep(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return args[0]
+
+    return types.float32(number), widen if number == types.uint16 else keep
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def bits_of(typing: Any, number: Any) -> Any:
+    def cast(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(32))
+
+    return types.uint32(types.float32), cast
+
+
+@loose_kernel
+def shortened(number: float) -> int:
+    """To the nearest number with half the bits, ties to even, as torch rounds."""
+    bits = bits_of(number)
+    rounded = np.uint16((bits + HALF + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+    return NOT_A_NUMBER if number != number else rounded
+
+
+@loose_kernel
+def adam(
+    weight: np.ndarray,
+    gradient: np.ndarray,
+    mean: np.ndarray,
+    square: np.ndarray,
+    copy: np.ndarray | None,
+    step_size: float,  # lr / (1 - beta1 ** step)
+    root: float,  # sqrt(1 - beta2 ** step)
+    beta1: float,
+    beta2: float,
+    eps: float,
+) -> None:
+    step, eps_ = np.float32(step_size * root), np.float32(eps * root)
+    keep1, take1 = np.float32(beta1), np.float32(1.0 - beta1)
+    keep2, take2 = np.float32(beta2), np.float32(1.0 - beta2)
+    for i in range(len(weight)):
+        g = as_float(gradient[i])
+        m = keep1 * mean[i] + take1 * g
+        v = keep2 * square[i] + take2 * g * g
+        mean[i] = m
+        square[i] = v
+        moved = weight[i] - step * m / (np.sqrt(v) + eps_)  # one division: it and the root are what takes the time
+        weight[i] = moved
+        if copy is not None:
+            copy[i] = shortened(moved)
+
+
+@loose_kernel
+def rmsprop(
+    weight: np.ndarray,
+    gradient: np.ndarray,
+    square: np.ndarray,
+    mean: np.ndarray,
+    copy: np.ndarray | None,
+    lr: float,
+    alpha: float,
+    eps: float,
+) -> None:
+    """Centred: the spread of the gradients around their mean."""
+    step, eps_ = np.float32(lr), np.float32(eps)
+    keep, take = np.float32(alpha), np.float32(1.0 - alpha)
+    for i in range(len(weight)):
+        g = as_float(gradient[i])
+        s = keep * square[i] + take * g * g
+        m = mean[i] + take * (g - mean[i])
+        square[i] = s
+        mean[i] = m
+        spread = np.sqrt(max(s - m * m, np.float32(0)))  # rounding may leave less than nothing
+        moved = weight[i] - step * g / (spread + eps_)
+        weight[i] = moved
+        if copy is not None:
+            copy[i] = shortened(moved)
+
+
+@loose_kernel
+def squares(gradient: np.ndarray) -> float:
+    total = np.float32(0)
+    for i in range(len(gradient)):
+        g = as_float(gradient[i])
+        total += g * g
+    return float(total)

@@ -324,8 +324,8 @@ def build_update(
 ) -> Update:
     """Goal, loss and update, each wrapped by the switches that are on."""
     device, dtype = example.state.device.type, dtype_of_passes(switches)
-    if learns_lean(config, online, switches):
-        return LeanUpdate(online, target, optimizer, config.learner)
+    if isinstance(optimizer, OnePassAdam) and learns_lean(config, online, switches):
+        return LeanUpdate(online, target, optimizer, config.learner, dtype or torch.float32)
     if "hand_written" in switches and can_be_written_by_hand(online):
         fold = "folded_conv" in switches
         return HandWrittenUpdate(online, target, optimizer, config.learner, dtype or torch.float32, fold)

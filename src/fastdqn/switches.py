@@ -188,7 +188,6 @@ LADDER = (
         "a fully connected network acts and learns in twenty calls, skipping zero inputs; off: a hundred calls of torch",
         needs=("hand_written", "fused_optimizer"),
         machine=("cpu",),
-        clashes=("bf16",),
     ),
     Switch(
         "device_ring",

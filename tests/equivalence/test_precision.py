@@ -90,6 +90,57 @@ def test_bf16_gives_nearly_the_same_gradient(setup, double):
     assert losses.min() > 0, "the same to the last bit: nothing was shortened"
 
 
+def taken_gradients(learner):
+    """As the lean update left them for its optimizer: those of products are short and in no weight's `grad`."""
+    left = zip(learner.online.named_parameters(), learner.optimizer._all_gradients(), strict=True)
+    return {name: gradient.float() for (name, _), gradient in left}
+
+
+@needs_bf16
+@DOUBLE
+@pytest.mark.parametrize("hidden", [[32, 32], [32, 48, 32]], ids=len)
+def test_bf16_in_the_lean_update_gives_nearly_the_same_gradient(monkeypatch, double, hidden):
+    setup = SNAKE_MLP._replace(settings=SNAKE_MLP.settings | {"network.hidden": hidden})
+    monkeypatch.setattr("tests.equivalence.test_precision.gradients", taken_gradients)
+    short, plain = (parts_of(setup, ["hand_written", "lean_mlp", *on], double=double) for on in (["bf16"], []))
+    assert short.switches ^ plain.switches == {"bf16"}
+    assert type(short.learner.update).__name__ == "LeanUpdate"
+    cosines, ratios, losses = compare_gradients(short, plain)
+    assert within_tolerance(cosines, ratios, losses), (cosines, ratios, losses)
+    assert losses.min() > 0, "the same to the last bit: nothing was shortened"
+    assert [copy is not None for copy in short.learner.update._mine.copies].count(True) == 2 * (len(hidden) - 1)
+
+
+@needs_bf16
+def test_a_lean_network_without_products_shortens_nothing():
+    setup = SNAKE_MLP._replace(settings=SNAKE_MLP.settings | {"network.hidden": [32]})
+    short, plain = (parts_of(setup, ["hand_written", "lean_mlp", *on]) for on in (["bf16"], []))
+    same_updates(short.learner, plain.learner, ((batch, batch) for batch in random_batches(plain, 20)))
+
+
+@needs_bf16
+@pytest.mark.parametrize("target", ["hard", "soft", "none"])
+def test_shortened_weights_of_the_lean_update_are_never_old(target):
+    """Three learners from one state, one of them fresh: whoever computed with old weights would have another loss."""
+    old, other, fresh = (parts_of(SNAKE_MLP, ["hand_written", "lean_mlp", "bf16"], target=target).learner for _ in range(3))
+    *batches, last = random_batches(parts_of(SNAKE_MLP), 12)
+    for batch in batches:
+        old.train_on(batch)
+        other.train_on(batch)
+        for weight, copy in zip(old.online.parameters(), old.update._mine.copies, strict=True):
+            assert copy is None or torch.equal(weight.data.bfloat16(), copy)
+    with torch.no_grad():
+        for weight in old.online.parameters():
+            weight.mul_(0.5)  # by somebody else: from a file, say
+    old.weights_were_loaded()
+    for learner in (other, fresh):
+        learner.load_state(old.state())
+    for learner in (old, other, fresh):
+        learner.read_means()
+        learner.train_on(last)
+    assert old.read_means() == other.read_means() == fresh.read_means()
+
+
 @needs_bf16
 def test_a_coarser_format_would_be_noticed():
     """A planted fault: weights of 4 bits."""

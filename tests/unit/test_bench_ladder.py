@@ -153,8 +153,8 @@ def test_leaving_one_out_leaves_out_what_needs_it(env):
     assert gone.pop("array_replay") == {"array_replay", "frame_ring", "compiled_draw"}
     assert gone.pop("frame_ring") == {"frame_ring", "compiled_draw"}
     lean = {"lean_mlp"} & job.switches
-    assert gone.pop("hand_written") == {"hand_written", "target_ahead"} | lean
-    assert gone.pop("fused_optimizer") == {"fused_optimizer"} | lean
+    assert gone.pop("hand_written") == {"hand_written", "target_ahead", "one_pass_optimizer"} | lean
+    assert gone.pop("fused_optimizer") == {"fused_optimizer", "one_pass_optimizer"} | lean
     assert all(left_out == {name} for name, left_out in gone.items())
 
 

@@ -161,17 +161,7 @@ def machine(monkeypatch):
 
 def test_what_is_preferred_is_on_where_the_machine_can(machine):
     machine()
-    without = DEFAULTS - {"lean_mlp"}  # which computes in float32
-    assert resolve((), ("lean_mlp",), ("bf16", "channels_last")) == (frozenset(without | {"bf16", "channels_last"}), [])
-
-
-def test_short_numbers_give_way_to_the_lean_update_unless_asked_for(machine):
-    machine()
-    assert resolve((), (), ("bf16",)) == (
-        frozenset(DEFAULTS),
-        ["bf16 is left off: it does not go together with lean_mlp"],
-    )
-    assert resolve(("bf16",), ())[0] == DEFAULTS - {"lean_mlp"} | {"bf16"}
+    assert resolve((), (), ("bf16", "channels_last")) == (frozenset(DEFAULTS | {"bf16", "channels_last"}), [])
 
 
 def test_what_is_preferred_and_cannot_be_had_is_left_off_with_a_line(machine):

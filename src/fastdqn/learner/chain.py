@@ -50,9 +50,7 @@ def _is_plain(layer: nn.Module) -> bool:
 class Chain:
     """Passes through a network's layers, with its weights as they are computed with."""
 
-    def __init__(
-        self, network: QNetwork, dtype: torch.dtype, fold: bool = False, short_gradients: bool = False
-    ) -> None:
+    def __init__(self, network: QNetwork, dtype: torch.dtype, fold: bool = False, short_gradients: bool = False) -> None:
         """`fold`: the first convolution reads blocks of pixels as channels (folding.py), where it can. `short_gradients`:
         those of products stay in `dtype`, in `gradients` and not in the weights' own `grad`."""
         chain = chain_of(network)
@@ -81,7 +79,7 @@ class Chain:
         if short_gradients and dtype != torch.float32:
             products = [layer.weight for layer, _ in chain if isinstance(layer, nn.Linear)]
             self._short = {weight: torch.empty_like(weight.data, dtype=dtype) for weight in products}
-        self._versions: list[int] = []
+        self._moves = Moves([weight for own in self._own for weight in own])
         self.take_weights()
 
     @property
@@ -114,10 +112,8 @@ class Chain:
         torch.mul(own, self._scale, out=taken)
 
     def has_moved(self) -> bool:
-        """Whether the weights were copied or mixed into since this was last asked, as a target network's are. torch does
-        not count what a fused optimizer or a compiled loop does to them."""
-        before, self._versions = self._versions, [weight._version for own in self._own for weight in own]
-        return before != self._versions
+        """Whether others have moved the weights since this was last asked."""
+        return self._moves.seen()
 
     def prepared(self, state: Tensor) -> Tensor:
         """The state in the format and layout that is computed in; not scaled, the first weights are."""
@@ -175,6 +171,19 @@ class Copies:
     def take(self) -> None:
         if self._to:
             torch._foreach_copy_(self._to, self._from) if len(self._to) > 1 else self._to[0].copy_(self._from[0])
+
+
+class Moves:
+    """Sees when weights are copied or mixed into, as a target network's are. torch does not count what a fused optimizer or
+    a compiled loop does to them."""
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self._weights, self._versions = weights, list[int]()
+
+    def seen(self) -> bool:
+        """Whether there was one since this was last asked; the first time there was."""
+        before, self._versions = self._versions, [weight._version for weight in self._weights]
+        return before != self._versions
 
 
 class Step(Protocol):

@@ -1,16 +1,25 @@
-"""The compiled loops of lean.py. Each walks its arrays once and allocates nothing."""
+"""The compiled loops of lean.py. Each walks its arrays once and allocates nothing.
+
+What hidden layers give and get, `out` and `slope`, is float32 or bfloat16 (bits.py); the network's input, its values, and the
+gradients that are summed here are float32.
+"""
 
 import numpy as np
 
 from fastdqn.kernel import loose_kernel
+from fastdqn.learner.bits import as_float, in_form_of
+
+ZERO = np.float32(0)
 
 
 @loose_kernel
-def first_layer(states: np.ndarray, scale: float, weight: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
-    """out = relu(states * scale @ weight + bias), skipping zeros of the states. `weight` is (inputs, width)."""
+def first_layer(
+    states: np.ndarray, scale: float, weight: np.ndarray, bias: np.ndarray, line: np.ndarray, out: np.ndarray
+) -> None:
+    """out = relu(states * scale @ weight + bias), skipping zeros of the states. `weight` is (inputs, width), `line` a place
+    to sum a row in."""
     width = len(bias)
     for row in range(len(states)):
-        line = out[row]
         for j in range(width):
             line[j] = bias[j]
         for i in range(states.shape[1]):
@@ -19,36 +28,69 @@ def first_layer(states: np.ndarray, scale: float, weight: np.ndarray, bias: np.n
                 for j in range(width):
                     line[j] += value * weight[i, j]
         for j in range(width):
-            line[j] = max(line[j], np.float32(0))
+            out[row, j] = in_form_of(out[row, j], max(line[j], ZERO))
 
 
 @loose_kernel
 def first_layer_back(states: np.ndarray, scale: float, slope: np.ndarray, weight: np.ndarray) -> None:
     """weight = (states * scale).T @ slope: the gradient of first_layer's weight, skipping zeros of the states."""
     width = slope.shape[1]
-    weight[:] = np.float32(0)
+    weight[:] = ZERO
     for row in range(len(states)):
         for i in range(states.shape[1]):
             if states[row, i] != 0:
                 value = np.float32(states[row, i]) * np.float32(scale)
                 for j in range(width):
-                    weight[i, j] += value * slope[row, j]
+                    weight[i, j] += value * as_float(slope[row, j])
 
 
 @loose_kernel
 def through_relu(slope: np.ndarray, out: np.ndarray, bias: np.ndarray) -> None:
     """The slope before a ReLU from the one behind it, in place; and its sum over the rows, which is the bias's gradient."""
-    bias[:] = np.float32(0)
+    bias[:] = ZERO
     for row in range(len(slope)):
         for j in range(slope.shape[1]):
-            value = slope[row, j] if out[row, j] > 0 else np.float32(0)
-            slope[row, j] = value
+            value = as_float(slope[row, j]) if as_float(out[row, j]) > 0 else ZERO
+            slope[row, j] = in_form_of(slope[row, j], value)
             bias[j] += value
 
 
 @loose_kernel
-def sum_rows(slope: np.ndarray, out: np.ndarray) -> None:
-    out[:] = np.float32(0)
+def last_layer(below: np.ndarray, weight: np.ndarray, bias: np.ndarray, values: np.ndarray) -> None:
+    """values = below @ weight.T + bias, in float32. `weight` is (actions, width)."""
+    for row in range(len(below)):
+        for action in range(len(weight)):
+            total = ZERO
+            for j in range(below.shape[1]):
+                total += as_float(below[row, j]) * weight[action, j]
+            values[row, action] = total + bias[action]
+
+
+@loose_kernel
+def last_layer_back(
+    slope: np.ndarray,  # (rows, actions): not zero for the action that was taken
+    below: np.ndarray,  # what went into the layer, behind a ReLU
+    weight: np.ndarray,
+    line: np.ndarray,  # (width,): a place to sum a row in
+    slope_below: np.ndarray,  # from here on filled: the slope before that ReLU
+    of_weight: np.ndarray,
+    of_bias: np.ndarray,
+    of_bias_below: np.ndarray,
+) -> None:
+    width = below.shape[1]
+    of_weight[:] = ZERO
+    of_bias[:] = ZERO
+    of_bias_below[:] = ZERO
     for row in range(len(slope)):
-        for j in range(slope.shape[1]):
-            out[j] += slope[row, j]
+        line[:] = ZERO
+        for action in range(len(weight)):
+            value = slope[row, action]
+            if value != 0:  # not a number is not 0 either
+                of_bias[action] += value
+                for j in range(width):
+                    line[j] += value * weight[action, j]
+                    of_weight[action, j] += value * as_float(below[row, j])
+        for j in range(width):
+            passed = line[j] if as_float(below[row, j]) > 0 else ZERO
+            slope_below[row, j] = in_form_of(slope_below[row, j], passed)
+            of_bias_below[j] += passed

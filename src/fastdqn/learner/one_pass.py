@@ -160,6 +160,10 @@ def _length(views: Views) -> int:
 
 
 def flat_view(tensor: Tensor) -> np.ndarray:
-    """All its numbers in the order they lie in memory, no copy; bfloat16 as the bits it has."""
-    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
-    return np.asarray((flat.view(torch.uint16) if tensor.dtype == torch.bfloat16 else flat).numpy())
+    """All its numbers in the order they lie in memory, no copy."""
+    return as_array(tensor.detach().as_strided((tensor.numel(),), (1,)))
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """The same memory for compiled loops, which know bfloat16 by its bits (bits.py)."""
+    return np.asarray((tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy())

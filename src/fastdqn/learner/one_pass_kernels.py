@@ -1,50 +1,12 @@
 """The compiled loops of one_pass.py: a step of Adam or RMSprop over flat weights, each number read once and written once.
 
-A gradient comes as float32 or as the upper half of one, which is what bfloat16 is (uint16 here: numba has no such float);
-`copy`, if there is one, takes the new weights in that form.
+A gradient comes as float32 or as bfloat16 (bits.py); `copy`, if there is one, takes the new weights as the latter.
 """
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from fastdqn.kernel import loose_kernel
-
-HALF = np.uint32(0x7FFF)  # one less than half of what the lower 16 bits hold
-NOT_A_NUMBER = np.uint16(0x7FC0)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def as_float(typing: Any, number: Any) -> Any:
-    """A float32 from itself or from its upper half."""
-
-    def widen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        bits = builder.shl(builder.zext(args[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
-        return builder.bitcast(bits, ir.FloatType())
-
-    def keep(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return args[0]
-
-    return types.float32(number), widen if number == types.uint16 else keep
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def bits_of(typing: Any, number: Any) -> Any:
-    def cast(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(32))
-
-    return types.uint32(types.float32), cast
-
-
-@loose_kernel
-def shortened(number: float) -> int:
-    """To the nearest number with half the bits, ties to even, as torch rounds."""
-    bits = bits_of(number)
-    rounded = np.uint16((bits + HALF + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
-    return NOT_A_NUMBER if number != number else rounded
+from fastdqn.learner.bits import as_float, shortened
 
 
 @loose_kernel

@@ -59,8 +59,8 @@ class LeanNetwork:
     """A forward pass into buffers of its own, which the next pass of as many rows overwrites."""
 
     def __init__(self, network: QNetwork, dtype: torch.dtype = torch.float32) -> None:
-        """`dtype` is that of the products and of what goes into them. The first layer, most of whose inputs are zero, and the
-        last one, which has few outputs, are no products: they are summed in float32."""
+        """`dtype` is that of the products and of what goes into them. The first layer, most of whose inputs are zero, and
+        the last one, which has few outputs, are no products: they are summed in float32."""
         from fastdqn.learner import lean_kernels  # here, because importing numba takes half a second
 
         self._kernels = lean_kernels

@@ -1,13 +1,13 @@
 """The compiled loops of lean.py. Each walks its arrays once and allocates nothing.
 
-What hidden layers give and get, `out` and `slope`, is float32 or bfloat16 (bits.py); the network's input, its values, and the
+What hidden layers give and get, `out` and `slope`, is float32 or bfloat16 (short_kernel.py); the network's values and the
 gradients that are summed here are float32.
 """
 
 import numpy as np
 
 from fastdqn.kernel import loose_kernel
-from fastdqn.learner.bits import as_float, in_form_of
+from fastdqn.learner.short_kernel import as_float, in_form_of
 
 ZERO = np.float32(0)
 

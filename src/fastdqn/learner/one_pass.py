@@ -1,7 +1,7 @@
 """Adam and RMSprop on a CPU in one pass over memory (switch `one_pass_optimizer`).
 
 The 1.7 million weights of the Nature network, their two moments and their gradients are 27 MB, more than a core's caches: a
-step costs what reading and writing them costs. torch walks them once in fused Adam and seven times in RMSprop, after one walk
+step costs what reading and writing them costs. torch walks them once in fused Adam and seven times in RMSprop, after a walk
 that lengthens the gradients to float32 and before another that shortens the weights to bfloat16. Here it is one walk, by all
 threads, in which gradients are taken as the backward pass left them and the shortened weights are written on the way.
 """
@@ -165,5 +165,5 @@ def flat_view(tensor: Tensor) -> np.ndarray:
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The same memory for compiled loops, which know bfloat16 by its bits (bits.py)."""
+    """The same memory for compiled loops, which know bfloat16 by its bits (short_kernel.py)."""
     return np.asarray((tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy())

@@ -1,12 +1,12 @@
 """The compiled loops of one_pass.py: a step of Adam or RMSprop over flat weights, each number read once and written once.
 
-A gradient comes as float32 or as bfloat16 (bits.py); `copy`, if there is one, takes the new weights as the latter.
+A gradient comes as float32 or as bfloat16 (short_kernel.py); `copy`, if there is one, takes the new weights as the latter.
 """
 
 import numpy as np
 
 from fastdqn.kernel import loose_kernel
-from fastdqn.learner.bits import as_float, shortened
+from fastdqn.learner.short_kernel import as_float, shortened
 
 
 @loose_kernel

@@ -33,6 +33,7 @@ from fastdqn.run.model import facts_of, load_model, save_model
 from fastdqn.run.preflight import check_disk, human_bytes, nearest_folder
 from fastdqn.run.sinks import make_sinks
 from fastdqn.run.view import Snapshot, View, make_view
+from fastdqn.run.work_thread import run_in_thread, without_workers
 from fastdqn.runner.ceiling import env_alone
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.limits import Limits
@@ -121,13 +122,14 @@ def train(
         if names:
             chosen[key] = list(names)
     source = None if from_run is None else str(from_run)
-    job = prepare(env, preset, chosen, imports, network, from_run=source, profile=profile)
+    with without_workers():
+        job = prepare(env, preset, chosen, imports, network, from_run=source, profile=profile)
     return run_job(job, run, from_run, make_view(quiet))
 
 
 def run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, view: View) -> Run:
     """Trains with the view open, and closes it also when the run is refused: it may have hidden the cursor."""
-    with closing(view):
+    with closing(view), without_workers():
         try:
             return _run_job(job, run, from_run, view)
         except (torch.OutOfMemoryError, MemoryError) as fault:  # what other programs took was not foreseen
@@ -143,7 +145,6 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
     check_memory_of(job)
     check_disk(job.needs, path)
     job = with_threads(job)
-    torch.set_num_threads(job.threads)
     if job.config.runner == "processes":
         return _run_apart(job, path, source, sinks_wanted, view)
     parts = build(job.config, job.kind, job.device, job.own_network, folder=nearest_folder(path))
@@ -282,7 +283,7 @@ class _Supervisor(_Keeper):
             for line in [*self._opening_lines(), *self.parts.notes]:
                 self.view.say(line)
             with stop_on_signals(self._stop):
-                run_in_thread(self._work, self._stop, job_threads=self.job.threads, while_waiting=self._show)
+                run_in_thread(self._work, self._stop, self.job.threads, while_waiting=self._show)
         except KeyboardInterrupt:  # the second Ctrl-C: the work thread is still at it, so nothing of it is touched
             raise
         except BaseException:
@@ -353,32 +354,6 @@ def keep_games(parts: Parts, run: Path) -> list[DumpWriter]:
 def describe(score: Score) -> str:
     low, high = score.interval
     return f"evaluated at step {score.step:,}: mean score {score.mean:.2f} ({low:.2f} to {high:.2f}, {score.episodes} games)"
-
-
-def run_in_thread(work: Callable[[], None], stop: Stop, job_threads: int, while_waiting: Callable[[], None]) -> None:
-    """Runs `work` beside the main thread, which stays free to hear signals. A fault in it comes home with its traceback;
-    a fault while waiting (the terminal is gone) ends the work first."""
-    faults: list[BaseException] = []
-
-    def guarded() -> None:
-        torch.set_num_threads(job_threads)
-        try:
-            work()
-        except BaseException as fault:
-            faults.append(fault)
-
-    thread = threading.Thread(target=guarded, name="fastdqn-inline", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.1)
-            while_waiting()
-    except (Exception, SystemExit):  # rich ends the program when its pipe is closed
-        stop.ask("the view failed")
-        thread.join()
-        raise
-    if faults:
-        raise faults[0]
 
 
 @contextmanager

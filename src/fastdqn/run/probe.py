@@ -25,6 +25,7 @@ from fastdqn.metrics import JsonlSink
 from fastdqn.run.measured import remember, remembered
 from fastdqn.run.tuned import work_of
 from fastdqn.run.usage import Usage
+from fastdqn.run.work_thread import ask_in_thread
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
 from fastdqn.transition import Block
@@ -146,7 +147,7 @@ def measured_threads(config: Config, kind: EnvKind, device: str, own_network: Ma
         return int(known)
     usage = Usage("cpu")
     usage.start()
-    rates = _try_threads(config, kind, device, own_network, powers_up_to(cores))
+    rates = ask_in_thread(lambda: _try_threads(config, kind, device, own_network, powers_up_to(cores)))
     best = fewest_of_the_fastest(rates)
     if own_network is None and not usage.disturbed():  # a function cannot be told from another, so it is never remembered
         remember(question, best)
@@ -162,7 +163,7 @@ def measured_device(config: Config, kind: EnvKind, own_network: MakeBody | None 
         return str(known)
     usage = Usage("cpu")
     usage.start()
-    best = max(("cpu", "cuda"), key=lambda device: _rate_on(device, config, kind, own_network))
+    best = max(("cpu", "cuda"), key=lambda device: ask_in_thread(lambda: _rate_on(device, config, kind, own_network)))
     if own_network is None and not usage.disturbed():
         remember(question, best)
     return best
@@ -178,7 +179,6 @@ def _try_threads(
     config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, counts: list[int]
 ) -> dict[int, float]:
     """Steps per second by thread count: one warm run, the counts tried upwards and then downwards."""
-    before = torch.get_num_threads()
     probe = Probe(config, kind, device, own_network)
     rates = dict.fromkeys(counts, 0.0)
     try:
@@ -189,7 +189,6 @@ def _try_threads(
                 rates[count] += probe.rate(TRIAL_SECONDS) / 2
     finally:
         probe.close()
-        torch.set_num_threads(before)
     return rates
 
 

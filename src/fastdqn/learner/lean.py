@@ -70,8 +70,8 @@ class LeanNetwork:
         self.dtype = dtype if len(layers) > 2 else torch.float32  # where there is no product nothing is shortened
         self.scale = float(network.scale)
         self.widths = [layer.out_features for layer in layers]
-        self._first = [layers[0].weight.data.t().numpy(), layers[0].bias.data.numpy()]  # (inputs, width) contiguous
-        self.last = [layers[-1].weight.data.numpy(), layers[-1].bias.data.numpy()]  # (actions, width)
+        self._first = (layers[0].weight.data.t().numpy(), layers[0].bias.data.numpy())  # (inputs, width) contiguous
+        self.last = (layers[-1].weight.data.numpy(), layers[-1].bias.data.numpy())  # (actions, width)
         own = [weight for layer in layers[1:-1] for weight in (layer.weight, layer.bias)]
         self._copies, self._moves = Copies(own, self.dtype), Moves(own)
         self.weights, self._biases = self._copies.taken[::2], self._copies.taken[1::2]  # of the products: (width, inputs)

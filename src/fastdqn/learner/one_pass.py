@@ -6,6 +6,7 @@ that lengthens the gradients to float32 and before another that shortens the wei
 threads, in which gradients are taken as the backward pass left them and the shortened weights are written on the way.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -38,6 +39,7 @@ class OnePass:
         self._copies: Sequence[Tensor | None] = [None] * len(self._weights)
         self._steps = torch.zeros(len(self._weights))  # of all weights, each of whose states holds its own
         self._shares: list[list[Views]] = []  # what each thread walks
+        self._flat_gradients: list[np.ndarray] = []
         self._seen: tuple[Any, ...] = ()  # the state, gradient and number of threads that the views were made for
         self._threads: ThreadPoolExecutor | None = None
 
@@ -48,7 +50,7 @@ class OnePass:
     def clip(self, largest: float) -> None:
         """As nn.utils.clip_grad_norm_; gradients that are short enough are not multiplied by 1."""
         self._look_again()
-        norm = float(np.sqrt(sum(self._squares(gradient) for gradient in self._flat_gradients)))
+        norm = math.sqrt(sum(self._squares(gradient) for gradient in self._flat_gradients))
         if not norm + 1e-6 <= largest:  # not a number is not short enough
             torch._foreach_mul_(self._all_gradients(), largest / (norm + 1e-6))
 
@@ -99,7 +101,7 @@ class OnePass:
         for weight, its_gradient, copy in zip(self._weights, self._all_gradients(), self._copies, strict=True):
             tensors = (weight, its_gradient, *(self.state[weight][name] for name in self._moments), copy)
             views.append(tuple(tensor if tensor is None else flat_view(tensor) for tensor in tensors))
-        self._flat_gradients = [some[1] for some in views]
+        self._flat_gradients = [some[1] for some in views if some[1] is not None]
         size = sum(weight.numel() for weight in self._weights)
         self._shares = shared_out(views, threads if size >= SMALL else 1)
         self._seen = (self._first_moment(), gradient, threads)

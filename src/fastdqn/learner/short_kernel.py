@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic, overload
 
@@ -17,9 +17,7 @@ HALF = np.uint32(0x7FFF)  # one less than half of what the lower 16 bits hold
 NOT_A_NUMBER = np.uint16(0x7FC0)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def as_float(typing: Any, number: Any) -> Any:
-    """A float32 from itself or from its upper half."""
+def _as_float(typing: Any, number: Any) -> Any:
 
     def widen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         bits = builder.shl(builder.zext(args[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
@@ -31,16 +29,19 @@ def as_float(typing: Any, number: Any) -> Any:
     return types.float32(number), widen if number == types.uint16 else keep
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def bits_of(typing: Any, number: Any) -> Any:
+def _bits_of(typing: Any, number: Any) -> Any:
     def cast(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.IntType(32))
 
     return types.uint32(types.float32), cast
 
 
+as_float: Any = intrinsic(_as_float)  # a float32 from itself or from its upper half
+bits_of: Any = intrinsic(_bits_of)
+
+
 @loose_kernel
-def shortened(number: float) -> int:
+def shortened(number: float) -> np.uint16:
     """To the nearest number with half the bits, ties to even, as torch rounds."""
     bits = bits_of(number)
     rounded = np.uint16((bits + HALF + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
@@ -52,7 +53,7 @@ def in_form_of(example: Any, number: Any) -> Any:
     raise TypeError("for compiled loops")
 
 
-@overload(in_form_of)  # type: ignore[untyped-decorator]
+@overload(in_form_of)
 def _in_form_of(example: Any, number: Any) -> Callable[[Any, Any], Any]:
     def short(example: Any, number: Any) -> Any:
         return shortened(number)

@@ -1,10 +1,10 @@
 """One thread computes with several cores, and no other: where it runs, and how the others keep out of its way.
 
-torch's kernels share out their work by libgomp, which gives each thread that calls it workers of its own. As long as there are no
-more of them than cores, workers spin from one kernel to the next. A second thread with workers is enough, though it never
-computes again, and all of them sleep between kernels; waking them takes longer than a small product does
-(docs/decisions/0019). So whoever builds, asks or shows computes with one thread, which needs no workers, and a trial is made in a
-thread that ends, and its workers with it.
+torch's kernels share out their work by libgomp, which gives each thread that calls it workers of its own. As long as there
+are no more of them than cores, workers spin from one kernel to the next. A second thread with workers is enough, though it
+never computes again, and all of them sleep between kernels, which costs more than a small product (docs/decisions/0019). So
+whoever builds, asks or shows computes with one thread, which needs no workers, and a trial is made in a thread that ends,
+and its workers with it.
 """
 
 import threading

@@ -148,7 +148,7 @@ class Chain:
         if weight in self._short:
             return self._short[weight]
         if weight.grad is None:
-            weight.grad = torch.empty_like(weight)
+            weight.grad = torch.zeros_like(weight)
         return weight.grad
 
 

@@ -360,6 +360,21 @@ def test_frozen_weights_stay_frozen(switch):
     assert moved == [False, False, True, True]
 
 
+def twice_the_same(state_shape, num_actions):
+    again = nn.Linear(16, 16)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(300, 16), nn.ReLU(), again, nn.ReLU(), again, nn.ReLU(), nn.Linear(16, num_actions)
+    )
+
+
+def test_weights_that_two_layers_share_have_the_gradients_of_both():
+    """Of a network of the user's own: the backward pass written by hand has one place for each, so autograd does it."""
+    job = prepare("snake", settings=SNAKE_MLP.settings, network=twice_the_same)
+    bare = prepare("snake", settings=SNAKE_MLP.settings | {"switches.off": ["hand_written"]}, network=twice_the_same)
+    fast, plain = (build(some.config, some.kind, "cpu", twice_the_same).learner for some in (job, bare))
+    same_updates(fast, plain, ((batch, batch) for batch in random_batches(parts_of(SNAKE_MLP), 30)))
+
+
 def test_the_lean_update_is_for_adam_in_a_loop_of_ones_own_too():
     agent = Agent((4,), 2, settings={"learner.optimizer": "rmsprop"}, device="cpu")
     assert type(agent._learner.optimizer).__name__ == "OnePassRMSprop"

@@ -35,7 +35,10 @@ def chain_of(network: QNetwork) -> Layers | None:
             chain.append((layer, False))
         else:
             return None
-    return chain if chain and type(chain[-1][0]) is nn.Linear and not chain[-1][1] else None
+    ends_as_values = bool(chain) and type(chain[-1][0]) is nn.Linear and not chain[-1][1]
+    weights = [weight for layer, _ in chain for weight in layer.parameters()]
+    shared = len({id(weight) for weight in weights}) < len(weights)  # by two layers: their gradients would have to be added
+    return chain if ends_as_values and not shared else None
 
 
 def _is_plain(layer: nn.Module) -> bool:
@@ -78,7 +81,9 @@ class Chain:
         self._short: dict[Tensor, Tensor] = {}  # weight -> its gradient, where that is short
         if short_gradients and dtype != torch.float32:
             products = [layer.weight for layer, _ in chain if isinstance(layer, nn.Linear)]
-            self._short = {weight: torch.empty_like(weight.data, dtype=dtype) for weight in products}
+            if self._reworked and products[0] is first:  # so is its gradient, in float32
+                products = products[1:]
+            self._short = {weight: torch.zeros_like(weight.data, dtype=dtype) for weight in products}
         self._moves = Moves([weight for own in self._own for weight in own])
         self.take_weights()
 

@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from fastdqn.actor.policy import Greedy
 from fastdqn.config import LearnerConfig
 from fastdqn.learner.chain import Copies, Moves
+from fastdqn.learner.hand_written import can_be_written_by_hand
 from fastdqn.learner.network import QNetwork
 from fastdqn.learner.one_pass import OnePassAdam, as_array
 from fastdqn.transition import Batch
 
 
 def can_be_lean(network: QNetwork) -> bool:
-    """Whether it is Flatten, then linear layers with ReLUs between them, and nothing frozen."""
-    return linear_layers(network) is not None and all(weight.requires_grad for weight in network.parameters())
+    """Whether it is Flatten, then linear layers with ReLUs between them, and nothing frozen or shared by two of them."""
+    return linear_layers(network) is not None and can_be_written_by_hand(network)
 
 
 def linear_layers(network: QNetwork) -> list[nn.Linear] | None:

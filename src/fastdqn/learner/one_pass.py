@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fastdqn.config import LearnerConfig
+from fastdqn.env.cores import usable_cores
 from fastdqn.learner.optimizer import ALPHA
 
 Views = tuple[np.ndarray | None, ...]  # weight, gradient, its two moments, shortened copy or None; all flat
@@ -68,11 +69,14 @@ class OnePass:
             self._walk(mine, numbers)
             return
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(len(others), thread_name_prefix="fastdqn-optimizer")
+            self._threads = ThreadPoolExecutor(usable_cores(), thread_name_prefix="fastdqn-optimizer")
         walking = [self._threads.submit(self._walk, share, numbers) for share in others]
         self._walk(mine, numbers)
         for walk in walking:
             walk.result()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Nothing to do: gradients are written over and not added to, and they stay where the views found them."""
 
     step.hooked = True  # type: ignore[attr-defined]  # torch wraps every other step for its profiler
 
@@ -119,7 +123,7 @@ class OnePassAdam(OnePass, torch.optim.Adam):  # type: ignore[misc]
 
     def numbers(self, group: dict[str, Any], step: float) -> tuple[float, ...]:
         beta1, beta2 = group["betas"]
-        return group["lr"] / (1.0 - beta1**step), (1.0 - beta2**step) ** 0.5, beta1, beta2, group["eps"]
+        return float(group["lr"]) / (1.0 - beta1**step), (1.0 - beta2**step) ** 0.5, beta1, beta2, group["eps"]
 
 
 class OnePassRMSprop(OnePass, torch.optim.RMSprop):  # type: ignore[misc]
@@ -130,7 +134,7 @@ class OnePassRMSprop(OnePass, torch.optim.RMSprop):  # type: ignore[misc]
         self.lay_out(("square_avg", "grad_avg"), one_pass_kernels.rmsprop)
 
     def numbers(self, group: dict[str, Any], step: float) -> tuple[float, ...]:
-        return group["lr"], group["alpha"], group["eps"]
+        return float(group["lr"]), group["alpha"], group["eps"]
 
 
 def make_one_pass_optimizer(config: LearnerConfig, network: nn.Module) -> torch.optim.Optimizer:

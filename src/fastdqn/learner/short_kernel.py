@@ -1,6 +1,7 @@
 """bfloat16 in compiled loops. Numba has no such float: it is an uint16 there, the upper half of a float32.
 
-A loop that reads with `as_float` and writes with `in_form_of` is compiled for both forms, float32 and short.
+A loop that reads with `as_float` and writes with `in_form_of` is compiled for both forms, float32 and short. Numba keeps
+what it has compiled by the file of the loop alone: after a change here, touch the files of the loops.
 """
 
 from collections.abc import Callable

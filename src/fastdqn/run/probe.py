@@ -8,6 +8,7 @@ import copy
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from fastdqn.metrics import JsonlSink
 from fastdqn.run.measured import remember, remembered
 from fastdqn.run.tuned import work_of
 from fastdqn.run.usage import Usage
-from fastdqn.run.work_thread import ask_in_thread
+from fastdqn.run.work_thread import Answer, ask_in_thread, without_workers
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
 from fastdqn.transition import Block
@@ -37,6 +38,7 @@ KEPT_ROUNDS = 16  # of play, that a whole replay is filled with
 LARGE_PICTURE = 36 * 36
 TRIAL_SECONDS = 0.4  # each way is tried twice for so long
 WORTH_MEASURING = 10_000_000  # floating-point operations of an update, below which a second thread never pays
+REVISION = 2  # of the parts that are timed: raised when they become faster, so that old answers are asked for anew
 CLEAR_GAIN = 1.05  # more threads must be so much faster to be taken: they also heat the room
 
 
@@ -147,7 +149,7 @@ def measured_threads(config: Config, kind: EnvKind, device: str, own_network: Ma
         return int(known)
     usage = Usage("cpu")
     usage.start()
-    rates = ask_in_thread(lambda: _try_threads(config, kind, device, own_network, powers_up_to(cores)))
+    rates = _try_threads(config, kind, device, own_network, powers_up_to(cores))
     best = fewest_of_the_fastest(rates)
     if own_network is None and not usage.disturbed():  # a function cannot be told from another, so it is never remembered
         remember(question, best)
@@ -163,7 +165,7 @@ def measured_device(config: Config, kind: EnvKind, own_network: MakeBody | None 
         return str(known)
     usage = Usage("cpu")
     usage.start()
-    best = max(("cpu", "cuda"), key=lambda device: ask_in_thread(lambda: _rate_on(device, config, kind, own_network)))
+    best = max(("cpu", "cuda"), key=lambda device: _rate_on(device, config, kind, own_network))
     if own_network is None and not usage.disturbed():
         remember(question, best)
     return best
@@ -179,28 +181,40 @@ def _try_threads(
     config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, counts: list[int]
 ) -> dict[int, float]:
     """Steps per second by thread count: one warm run, the counts tried upwards and then downwards."""
-    probe = Probe(config, kind, device, own_network)
     rates = dict.fromkeys(counts, 0.0)
-    try:
+
+    def trial(probe: Probe) -> dict[int, float]:
         probe.warm_up(TRIAL_SECONDS)
         for order in (counts, counts[::-1]):
             for count in order:
                 torch.set_num_threads(count)
                 rates[count] += probe.rate(TRIAL_SECONDS) / 2
-    finally:
-        probe.close()
-    return rates
+        return rates
+
+    return _in_small(trial, config, kind, device, own_network)
 
 
 def _rate_on(device: str, config: Config, kind: EnvKind, own_network: MakeBody | None) -> float:
     """Steps per second; 0 on a device that cannot do what was asked for by name."""
-    try:
-        probe = Probe(config, kind, device, own_network)
-    except UserError:
-        return 0.0
-    try:
+
+    def trial(probe: Probe) -> float:
         probe.warm_up()
         return probe.rate(2 * TRIAL_SECONDS)
+
+    try:
+        return _in_small(trial, config, kind, device, own_network)
+    except UserError:
+        return 0.0
+
+
+def _in_small(
+    trial: Callable[[Probe], Answer], config: Config, kind: EnvKind, device: str, own_network: MakeBody | None
+) -> Answer:
+    """As a run does it: built by the caller, played and trained in a thread, whose workers end with it."""
+    with without_workers():
+        probe = Probe(config, kind, device, own_network)
+    try:
+        return ask_in_thread(lambda: trial(probe))
     finally:
         probe.close()
 
@@ -209,6 +223,7 @@ def _question(what: str, config: Config, kind: EnvKind, device: str) -> dict[str
     """Everything the answer depends on."""
     return {
         "what": what,
+        "revision": REVISION,
         "machine": [platform.machine(), platform.processor(), usable_cores(), torch.__version__, device],
         "actor": config.actor.model_dump(include={"lanes", "groups"}),
         "switches": config.switches.model_dump(),

@@ -9,6 +9,7 @@ and its workers with it.
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -59,7 +60,10 @@ def run_in_thread(work: Callable[[], None], stop: Stop, threads: int, while_wait
 
 def ask_in_thread(question: Callable[[], Answer]) -> Answer:
     """The answer of a trial, whose workers end with its thread."""
-    answers: list[Answer] = []
-    with without_workers():
-        run_in_thread(lambda: answers.append(question()), Stop(), usable_cores(), lambda: None)
-    return answers[0]
+
+    def asked() -> Answer:
+        torch.set_num_threads(usable_cores())
+        return question()
+
+    with without_workers(), ThreadPoolExecutor(1) as thread:  # leaving it waits, also after Ctrl-C: it may not go on alone
+        return thread.submit(asked).result()

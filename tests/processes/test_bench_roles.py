@@ -77,6 +77,7 @@ def test_a_placement_that_cannot_be_is_told_and_not_measured(monkeypatch, tmp_pa
     assert not any(task["settings"].get("actor.count") == 2 for task in asked)
 
 
+@pytest.mark.slow
 def test_a_run_in_processes_is_trained_in_processes_and_judged(monkeypatch):
     """It was trained inline once, whatever the runner."""
     from fastdqn.bench import learning
@@ -104,6 +105,7 @@ class SlowEnv(CountingEnv):
         return super().step(action)
 
 
+@pytest.mark.slow
 def test_who_waits_is_told_in_shares_of_the_time():
     told = measure(prepare(SlowEnv, settings=COUNTING | {"runner": "processes", "device": "cpu"}), 1.0).details
     assert 50 < told["learner_waits_percent"] <= 100

@@ -364,6 +364,7 @@ def test_a_free_learner_does_what_it_has_time_for(played):
     assert held.updates == earned(held.steps)
 
 
+@pytest.mark.slow
 def test_a_free_learner_keeps_the_step_limit(tmp_path):
     """Whatever else has arrived when it is reached."""
     free = {"learner.ratio": "free", "actor.count": 2, "actor.push": "episode"}
@@ -472,7 +473,10 @@ def test_there_must_be_lanes_for_all_actors():
         prepare(make_counting, settings=settings | {"actor.count": 3})
 
 
-@pytest.mark.parametrize("learn", [checking.learn_until_memory_runs_out, checking.learn_until_the_device_is_full])
+@pytest.mark.parametrize(
+    "learn",
+    [checking.learn_until_memory_runs_out, pytest.param(checking.learn_until_the_device_is_full, marks=pytest.mark.slow)],
+)
 def test_memory_that_runs_out_in_a_role_ends_with_a_sentence(learn, tmp_path):
     with pytest.raises(UserError, match=r"The memory of (cpu|this machine) ran out") as caught:
         train(Plan(limits={"steps": 500}, settings={}, apart={}, learn=learn), "processes", tmp_path / "run")

@@ -47,6 +47,7 @@ def tasks_of_a_run(folder, *how):
     return int(done.stdout.split("tasks")[1])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(usable_cores() < 2 or not os.path.isdir("/proc/self/task"), reason="needs two cores and Linux")
 def test_only_the_thread_that_trains_has_workers(tmp_path):
     """After a trial of threads, as in the first run of a kind on a machine."""

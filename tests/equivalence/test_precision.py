@@ -92,7 +92,7 @@ def test_bf16_gives_nearly_the_same_gradient(setup, double):
 
 def taken_gradients(learner):
     """As the lean update left them for its optimizer: those of products are short and in no weight's `grad`."""
-    left = zip(learner.online.named_parameters(), learner.optimizer._all_gradients(), strict=True)
+    left = zip(learner.online.named_parameters(), learner.optimizer._gradients, strict=True)
     return {name: gradient.float() for (name, _), gradient in left}
 
 

@@ -20,7 +20,7 @@ from fastdqn.env.cores import usable_cores
 from fastdqn.learner.optimizer import ALPHA
 
 Views = tuple[np.ndarray | None, ...]  # weight, gradient, its two moments, shortened copy or None; all flat
-SMALL = 200_000  # weights: below, a second thread costs more than it saves
+SMALL = 200_000  # weights: fewer are walked by one thread
 
 
 class OnePass:
@@ -41,19 +41,19 @@ class OnePass:
         self._steps = torch.zeros(len(self._weights))  # of all weights, each of whose states holds its own
         self._shares: list[list[Views]] = []  # what each thread walks
         self._flat_gradients: list[np.ndarray] = []
-        self._seen: tuple[Any, ...] = ()  # the state, gradient and number of threads that the views were made for
+        self._seen: tuple[Any, int] = (None, 0)  # the state and number of threads that the views were made for
         self._threads: ThreadPoolExecutor | None = None
 
     def take(self, gradients: Sequence[Tensor], copies: Sequence[Tensor | None]) -> None:
-        """From now on each weight's gradient is found here and not in its `grad`, and its shortened copy kept up."""
-        self._gradients, self._copies = gradients, copies
+        """Comes before the first step: where each weight's gradient is found, and its shortened copy to be kept up."""
+        self._gradients, self._copies, self._seen = gradients, copies, (None, 0)
 
     def clip(self, largest: float) -> None:
         """As nn.utils.clip_grad_norm_; gradients that are short enough are not multiplied by 1."""
         self._look_again()
         norm = math.sqrt(sum(self._squares(gradient) for gradient in self._flat_gradients))
         if not norm + 1e-6 <= largest:  # not a number is not short enough
-            torch._foreach_mul_(self._all_gradients(), largest / (norm + 1e-6))
+            torch._foreach_mul_(list(self._gradients), largest / (norm + 1e-6))
 
     def numbers(self, group: dict[str, Any], step: float) -> tuple[float, ...]:
         """What the kernel takes behind the views."""
@@ -75,24 +75,20 @@ class OnePass:
         for walk in walking:
             walk.result()
 
+    step.hooked = True  # type: ignore[attr-defined]  # torch wraps every other step for its profiler
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Nothing to do: gradients are written over and not added to, and they stay where the views found them."""
-
-    step.hooked = True  # type: ignore[attr-defined]  # torch wraps every other step for its profiler
 
     def _walk(self, share: list[Views], numbers: tuple[float, ...]) -> None:
         for views in share:
             self._kernel(*views, *numbers)
 
-    def _all_gradients(self) -> list[Tensor]:
-        return list(self._gradients) or [weight.grad for weight in self._weights if weight.grad is not None]
-
     def _look_again(self) -> None:
         """Makes views of the state, and the state itself as torch would, if it is not what was last seen: loading one puts
         it elsewhere."""
-        first, threads = self._weights[0], torch.get_num_threads()
-        gradient = self._gradients[0] if self._gradients else first.grad
-        if self._seen and all(a is b for a, b in zip(self._seen, (self._first_moment(), gradient, threads), strict=True)):
+        moment, threads = self._seen
+        if moment is not None and moment is self._first_moment() and threads == torch.get_num_threads():
             return
         for number, weight in enumerate(self._weights):
             own = self.state[weight]
@@ -102,13 +98,14 @@ class OnePass:
             self._steps[number] = own.get("step", 0.0)
             own["step"] = self._steps[number]
         views = []
-        for weight, its_gradient, copy in zip(self._weights, self._all_gradients(), self._copies, strict=True):
-            tensors = (weight, its_gradient, *(self.state[weight][name] for name in self._moments), copy)
+        for weight, gradient, copy in zip(self._weights, self._gradients, self._copies, strict=True):
+            tensors = (weight, gradient, *(self.state[weight][name] for name in self._moments), copy)
             views.append(tuple(tensor if tensor is None else flat_view(tensor) for tensor in tensors))
         self._flat_gradients = [some[1] for some in views if some[1] is not None]
         size = sum(weight.numel() for weight in self._weights)
+        threads = torch.get_num_threads()
         self._shares = shared_out(views, threads if size >= SMALL else 1)
-        self._seen = (self._first_moment(), gradient, threads)
+        self._seen = (self._first_moment(), threads)
 
     def _first_moment(self) -> Any:
         return self.state[self._weights[0]].get(self._moments[0])

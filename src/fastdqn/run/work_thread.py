@@ -2,7 +2,7 @@
 
 torch's kernels share out their work by libgomp, which gives each thread that calls it workers of its own. As long as there
 are no more of them than cores, workers spin from one kernel to the next. A second thread with workers is enough, though it
-never computes again, and all of them sleep between kernels, which costs more than a small product (docs/decisions/0019). So
+never computes again, and all of them sleep between kernels and must be woken for each (docs/decisions/0019). So
 whoever builds, asks or shows computes with one thread, which needs no workers, and a trial is made in a thread that ends,
 and its workers with it.
 """

@@ -37,7 +37,7 @@ def tensors_on_the_cpu(monkeypatch):
     """Lets the parts that live on a GPU be built on the CPU: the same tensors, the same rules. Gives, for the switches that
     a test asks for, those that must be off: what only a GPU understands, and boards on the device unless asked for."""
     monkeypatch.setitem(hardware.NEEDS, "cuda", lambda device: "")
-    only_there = {"pinned_copies", "cudnn_benchmark", "tf32", "cuda_graph", "fused_draw", "device_snake"}
+    only_there = {"pinned_copies", "cudnn_benchmark", "tf32", "cuda_graph", "fused_draw", "device_snake", "wide_optimizer"}
     return lambda on: sorted(only_there - set(on))
 
 

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Two processes with two OpenMP threads each on two cores spend their time waiting for each other
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(EXAMPLES)}
+PATH = os.pathsep.join(filter(None, [str(EXAMPLES), os.environ.get("PYTHONPATH")]))
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": PATH}
 
 
 def run(folder: Path, *command: str) -> str:
@@ -27,6 +30,7 @@ def number(pattern: str, text: str) -> float:
     return float(match[1].replace(",", ""))
 
 
+@pytest.mark.slow
 def test_train_snake(tmp_path):
     text = run(tmp_path, str(EXAMPLES / "train_snake.py"), "--steps", "7k", "--games", "1", "--run", "tiny")
     assert number(r"([\d,]+) updates", text) > 0
@@ -34,6 +38,7 @@ def test_train_snake(tmp_path):
     assert "mean score" in text
 
 
+@pytest.mark.slow
 def test_own_env(tmp_path):
     text = run(tmp_path, str(EXAMPLES / "own_env.py"), "--steps", "6k")
     assert number(r"([\d,]+) updates", text) > 0
@@ -41,10 +46,13 @@ def test_own_env(tmp_path):
     assert re.search(r"one game: right( right)+$", text, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_own_network(tmp_path):
     text = run(tmp_path, str(EXAMPLES / "own_network.py"), "--steps", "2k")
     assert number(r"([\d,]+) updates", text) > 0
-    assert number(r"([\d,]+) weights, torch", text) == 5 * 128 + 129 * 3  # the dueling network and no other
+    assert number(r"([\d,]+) weights, torch", text) == 5 * 128 + 2 * 129 * 128 + 129 * 3  # the dueling network and no other
+    assert number(r"([\d,]+) steps/s with this network", text) > 0
+    assert number(r"([\d,]+) with the same one built in", text) > 0
 
 
 def test_own_loop(tmp_path):
@@ -62,6 +70,7 @@ def test_seed_benchmark(tmp_path):
     assert number(r"Throughput: (\S+)", text) < number(r"for every game: (\S+)", text)
 
 
+@pytest.mark.slow
 def test_custom_env_package(tmp_path):
     train = ["train", "examples/Lamps-v0", "--import", "custom_env_package", "--set", "env.lamps=3"]
     text = run(tmp_path, "-m", "fastdqn", *train, "--run", "lamps", "--steps", "2500")

@@ -1,5 +1,6 @@
 """What a user gets: the wheel, installed into a clean virtual environment, trains (its presets are inside)."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,8 +12,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # which may lead to the source tree
+
+
 def run(*command, cwd):
-    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=900)
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=CLEAN, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -18,19 +18,28 @@ from gymnasium import spaces
 
 from fastdqn import seeding
 from fastdqn.actor.policy import explore
-from fastdqn.build import build_greedy, build_learner, build_transfer, dressed, guess_threads, set_process_flags
+from fastdqn.build import (
+    build_greedy,
+    build_learner,
+    build_transfer,
+    dressed,
+    guess_threads,
+    set_process_flags,
+    settle_switches,
+    why_not_for,
+)
 from fastdqn.build_replay import build_replay, with_replay_in_ram
 from fastdqn.config import Config, make_config
 from fastdqn.env.cores import usable_cores
 from fastdqn.env.gymnasium import is_channels_last, stored_shape
 from fastdqn.errors import UserError
+from fastdqn.learner.loss import make_head
 from fastdqn.learner.network import MakeBody, choose_kind, make_network
 from fastdqn.metrics import Timers
 from fastdqn.prepare import memory_needs
 from fastdqn.run.model import load_model, save_model
 from fastdqn.run.preflight import check_memory, choose_device
-from fastdqn.schedules import exploration, learning_rate
-from fastdqn.switches import resolve
+from fastdqn.schedules import exploration, learning_rate, priority_beta
 from fastdqn.transition import Block, EnvSpec
 
 ONE_LANE = slice(0, 1)
@@ -57,12 +66,13 @@ class Agent:
         self.config: Config = make_config("own loop", preset, overrides)
         self.device = choose_device(device, choose_kind(self.config.network.kind, shape) == "nature")
         torch.set_num_threads(guess_threads(self.config, shape, self.device, usable_cores()))
-        # One lane has nothing to gain from a replay on a GPU
-        wishes = (with_replay_in_ram(self.config) or self.config).switches
-        switches, _ = resolve(wishes.on, wishes.off, wishes.prefer, self.device)
         torch.manual_seed(seeding.integer(seed, "weights"))
-        online = make_network(self.config.network, shape, dtype, self.spec.num_actions, network)
-        dressed(online, switches, own=network is not None)
+        head = make_head(self.config.learner)
+        online = make_network(self.config.network, shape, dtype, self.spec.num_actions, network, head)
+        # One lane has nothing to gain from a replay on a GPU
+        wishes = with_replay_in_ram(self.config) or self.config
+        switches, _ = settle_switches(wishes, self.device, online, why_not_for(online, wishes))
+        dressed(online, switches)
         set_process_flags(switches)
         parameters = sum(parameter.numel() for parameter in online.parameters())
         check_memory(memory_needs(self.config, self.spec, 1, switches, parameters))
@@ -74,6 +84,7 @@ class Agent:
         )
         self._greedy = build_greedy(online, self.device, switches)
         self._epsilon, self._lr_at = exploration(self.config), learning_rate(self.config)
+        self._beta_at = priority_beta(self.config)
         self._newest: np.ndarray | None = None  # the observation of the open row, None before the first and after an end
         self.steps = 0
 
@@ -119,6 +130,7 @@ class Agent:
         if len(self._replay) < size:
             return None
         self._learner.set_lr(self._lr_at(self.steps))
+        self._replay.set_beta(self._beta_at(self.steps))
         self._learner.train_on(self._transfer(self._replay.sample(size)))
         return self._learner.read_means()[0]
 

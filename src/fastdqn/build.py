@@ -1,7 +1,7 @@
 """Config and switches -> parts. The only file that asks whether a switch is on."""
 
 import copy
-from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from fastdqn.actor.device_actor import DeviceActor
 from fastdqn.actor.greedy import make_greedy, without_autograd
 from fastdqn.actor.policy import Greedy, Policy
 from fastdqn.actor.resident import Chooser, ResidentPolicy
-from fastdqn.build_replay import build_launcher, build_replay
+from fastdqn.build_replay import build_launcher, build_replay, replay_notes
 from fastdqn.config import Config
 from fastdqn.env.base import LaneEnv
 from fastdqn.env.device_snake import DeviceSnake
@@ -25,56 +25,45 @@ from fastdqn.evaluator import Evaluator
 from fastdqn.graphs import as_it_is, in_pieces
 from fastdqn.hardware import lacks, use_device
 from fastdqn.kept_memory import keep_freed_memory
+from fastdqn.learner.backprop import Autograd, Backprop, Forward, PassesAndLoss
 from fastdqn.learner.compiled import compiled
+from fastdqn.learner.feedback import FeedbackAtOnce, FeedbackFromGpu, NoFeedback
 from fastdqn.learner.flat import lay_flat
-from fastdqn.learner.hand_written import HandWrittenUpdate, can_be_written_by_hand
-from fastdqn.learner.lean import LeanUpdate, can_be_lean, lay_out_first_layer, make_lean_greedy
+from fastdqn.learner.hand_written import HandWritten, why_not_by_hand
+from fastdqn.learner.lean import Lean, can_be_lean, lay_out_first_layer, make_lean_greedy
 from fastdqn.learner.learner import Learner
-from fastdqn.learner.loss import make_goal, make_loss, without_graph
-from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, make_network
-from fastdqn.learner.one_pass import OnePassAdam, make_one_pass_optimizer
+from fastdqn.learner.loss import Loss, make_head, make_loss
+from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, has_convolutions, make_network
+from fastdqn.learner.one_pass import OnePass, make_one_pass_optimizer
 from fastdqn.learner.optimizer import make_optimizer
 from fastdqn.learner.overlapped import Apart, OverlappedLearner
-from fastdqn.learner.precision import ScaledUpdate, in_short_numbers, set_cudnn_search, set_tensor_cores
+from fastdqn.learner.precision import autocast, set_cudnn_search, set_tensor_cores
+from fastdqn.learner.step import PlainStep, ScaledStep, Step, weights_of
 from fastdqn.learner.transfer import Transfer, no_transfer, pinned_transfer, plain_transfer
-from fastdqn.learner.update import (
-    Update,
-    make_target_rule,
-    make_update,
-    most_together,
-    updates_before_the_target_moves,
-    weights_of,
-)
+from fastdqn.learner.update import Update, make_target_rule, most_together, updates_before_the_target_moves
 from fastdqn.learner.wide_optimizer import Wide, make_wide_optimizer
 from fastdqn.metrics import Meter, Timers
 from fastdqn.replay.device_replay import DeviceReplay
 from fastdqn.replay.ratio import Ratio
 from fastdqn.replay.replay import Replay
 from fastdqn.runner.ports import Parts, ReplaySink
-from fastdqn.schedules import exploration, learning_rate
+from fastdqn.schedules import exploration, learning_rate, priority_beta
 from fastdqn.streams import TwoStreams, queued
 from fastdqn.switches import SWITCHES, Promise, resolve
 from fastdqn.transition import Batch, EnvSpec
 
-FOR_SOME_ONLY = {"lane_vector_env", "native_atari", "device_snake", "lean_mlp"}  # environments or networks
-FOR_OUR_NETWORKS = {"cuda_graph"}  # a user's own may do what no graph can record: that is for the user to say
-FOR_ONE_PROCESS = {"device_snake", "overlap"}  # actor and learner must share a device and a process
-FOR_PICTURES_ONLY = {"channels_last", "folded_conv"}  # elsewhere it changes nothing
+FOR_PLAIN_NETWORKS = ("hand_written", "inplace_relu", "cuda_graph")  # what one of the user's own may have to do without
+FOR_ONE_PROCESS = ("device_snake", "overlap")  # actor and learner must share a device and a process
 
 
 def build(
     config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None, folder: Path | None = None
 ) -> Parts:
     """All parts of one run, in the order a transition travels. `folder` is on the disk where a replay in a file goes."""
-    switches, notes = active_switches(config, kind, device, own_network is not None)
+    online, switches, notes = build_online(config, kind, device, own_network)
     config = with_switches(config, switches)
     spec, stack = kind.spec, stack_of(config, kind)
     timers = Timers()
-    use_device(device)
-    set_process_flags(switches)
-
-    torch.manual_seed(seeding.integer(config.seed, "weights"))
-    online = build_network(config, kind, own_network, switches).to(device)
     greedy = build_greedy(online, device, switches)
     apart = build_overlap(online, device, switches)  # None: actor and learner share a queue and the weights
 
@@ -94,13 +83,14 @@ def build(
         spec=spec,
         stack=stack,
         device=device,
-        switches=switches,
+        switches=in_effect(switches, learner),
         env=actor.env,
         actor=actor,
         replay=replay,
         ratio=Ratio(config.learner.steps_per_update, config.replay.warmup_steps),
         learner=learner,
         lr_at=learning_rate(config),
+        beta_at=priority_beta(config),
         make_evaluator=make_evaluator,
         meter=Meter(timers, spec.frame_skip, config.learner.batch_size, config.log.window_episodes),
         notes=notes,
@@ -108,46 +98,97 @@ def build(
 
 
 def active_switches(
-    config: Config, kind: EnvKind, device: str, own_network: bool = False
+    config: Config, kind: EnvKind, device: str, network: QNetwork | None = None
 ) -> tuple[frozenset[str], list[str]]:
-    """What is on for this environment. A switch that cannot apply is refused when asked for, else left off."""
+    """What is in effect for this environment and network (or the configured one), and a line for each thing that was wished
+    for and is not."""
+    network = _network_on_paper(config, kind) if network is None else network
+    return settle_switches(config, device, network, {**_why_not_here(config, kind), **why_not_for(network, config)})
+
+
+def settle_switches(
+    config: Config, device: str, network: QNetwork, reasons: dict[str, str]
+) -> tuple[frozenset[str], list[str]]:
+    """`reasons` names the switches that cannot apply, and why. Asked for by name they are refused, preferred they get a line
+    each, and what a network of the user's own leaves off of the defaults gets one line."""
     wishes = config.switches
-    beside_the_point = FOR_SOME_ONLY - applying(config, kind)
-    for name in sorted(beside_the_point & set(wishes.on)):
-        raise UserError(f"The switch {name} does not apply to {kind.spec.env_id}: {SWITCHES[name].summary}.")
+    for name in sorted(reasons.keys() & set(wishes.on)):
+        raise UserError(f"The switch {name} does not apply to {config.env_id}: {reasons[name]}.")
+    off, prefer = [*wishes.off, *reasons], [name for name in wishes.prefer if name not in reasons]
+    switches, notes = resolve(wishes.on, off, prefer, device)
+    missed = {name: reason for name, reason in reasons.items() if name not in wishes.off and not _lacking(name, device)}
+    notes += [f"{name} is left off: {reason}" for name, reason in missed.items() if name in wishes.prefer]
+    if network.own:
+        aside = [f"{name} ({reasons[name]})" for name in FOR_PLAIN_NETWORKS if name in missed]
+        notes += [f"left off for your network: {', '.join(aside)}"] * bool(aside)
+    notes += replay_notes(config, switches)
+    return switches - ({"fused_draw"} if config.replay.prioritised else set()), notes
+
+
+def why_not(config: Config, kind: EnvKind) -> dict[str, str]:
+    """The switches that this environment and the configured network have no use for, each with the reason."""
+    return {**_why_not_here(config, kind), **why_not_for(_network_on_paper(config, kind), config)}
+
+
+def _network_on_paper(config: Config, kind: EnvKind) -> QNetwork:
+    """Its layers and shapes, without memory for weights."""
+    with torch.device("meta"):
+        return build_network(config, kind)
+
+
+def _why_not_here(config: Config, kind: EnvKind) -> dict[str, str]:
+    """The switches that this environment and these settings have no use for, each with the reason."""
+    env_id = kind.spec.env_id
+    reasons = {
+        name: f"{env_id} is another kind of environment"
+        for name in ("lane_vector_env", "native_atari")
+        if kind.make_lanes is None or name != kind.lanes_switch
+    }
+    if kind.make_on_device is None:
+        reasons["device_snake"] = f"{env_id} is not played on a device"
+    elif config.dump.every:
+        reasons["device_snake"] = "dump.every keeps games as the host sees them"
     if config.runner == "processes":
-        for name in sorted(FOR_ONE_PROCESS & set(wishes.on)):
-            raise UserError(f"The switch {name} is for the runner inline: {SWITCHES[name].summary}.")
-        beside_the_point = beside_the_point | FOR_ONE_PROCESS
-    if config.dump.every:
-        if "device_snake" in wishes.on:
-            raise UserError("dump.every keeps games as the host sees them, and device_snake keeps them on the device.")
-        beside_the_point = beside_the_point | {"device_snake"}
-    if own_network:
-        beside_the_point = beside_the_point | (FOR_OUR_NETWORKS - set(wishes.on))
-    return resolve(wishes.on, [*wishes.off, *beside_the_point], wishes.prefer, device)
+        reasons |= dict.fromkeys(FOR_ONE_PROCESS, "it is for the runner inline")
+    return reasons
 
 
-def applying(config: Config, kind: EnvKind) -> set[str]:
-    """Those of FOR_SOME_ONLY that this environment and network can use."""
-    network = choose_kind(config.network.kind, kind.spec.state_shape(stack_of(config, kind)))
-    found = {kind.lanes_switch} if kind.make_lanes is not None else set()
-    found |= {"device_snake"} if kind.make_on_device is not None else set()
-    return found | ({"lean_mlp"} if network == "mlp" and config.learner.optimizer == "adam" else set())
+def why_not_for(network: QNetwork, config: Config) -> dict[str, str]:
+    """The switches that this network and its learner have no use for, each with the reason."""
+    reasons = {}
+    if config.learner.target != "hard":
+        reasons["target_ahead"] = f"with learner.target={config.learner.target} the target network moves at every update"
+    elif config.learner.prefetch:
+        reasons["target_ahead"] = "with learner.prefetch batches are drawn one by one"
+    if config.replay.prioritised:
+        reasons["overlap"] = "prioritised replay draws after what the last batch taught"
+    if by_hand := why_not_by_hand(network):
+        reasons["hand_written"] = by_hand
+    if not can_be_lean(network):
+        reasons["lean_mlp"] = "it is for fully connected networks with a hidden layer"
+    if network.own:
+        reasons["inplace_relu"] = "a network of your own may need the input of its ReLU again"
+        if "cuda_graph" not in config.switches.on:
+            reasons["cuda_graph"] = "a network of your own may do what no graph can record; --on cuda_graph tries it"
+    if not has_convolutions(network):
+        reasons |= dict.fromkeys(("channels_last", "folded_conv"), "the network has no convolution")
+    return reasons
+
+
+def _lacking(name: str, device: str) -> bool:
+    return any(lacks(need, device) for need in SWITCHES[name].machine)
 
 
 def switches_to_try(config: Config, kind: EnvKind, device: str) -> list[str]:
     """The switches that win on one machine and lose on another: those that are no default and change no learning."""
-    beside_the_point = FOR_SOME_ONLY - applying(config, kind)
-    if choose_kind(config.network.kind, kind.spec.state_shape(stack_of(config, kind))) == "mlp":
-        beside_the_point |= FOR_PICTURES_ONLY
+    reasons = why_not(config, kind)
     return [
         switch.name
         for switch in SWITCHES.values()
         if not switch.default
         and switch.promise is not Promise.TRADE
-        and switch.name not in beside_the_point
-        and not any(lacks(need, device) for need in switch.machine)
+        and switch.name not in reasons
+        and not _lacking(switch.name, device)
     ]
 
 
@@ -180,20 +221,30 @@ def build_boards(kind: EnvKind, lanes: int, device: str, switches: frozenset[str
     return kind.make_on_device(lanes, device)
 
 
-def build_network(
-    config: Config, kind: EnvKind, own: MakeBody | None = None, switches: frozenset[str] = frozenset()
-) -> QNetwork:
-    """The same weights and the same values whatever the switches; without any it is the textbook's."""
-    spec = kind.spec
+def build_network(config: Config, kind: EnvKind, own: MakeBody | None = None) -> QNetwork:
+    """As the textbook has it: no switch has touched it."""
+    spec, head = kind.spec, make_head(config.learner)
     shape = spec.state_shape(stack_of(config, kind))
-    return dressed(make_network(config.network, shape, spec.obs_dtype, spec.num_actions, own), switches, own is not None)
+    return make_network(config.network, shape, spec.obs_dtype, spec.num_actions, own, head)
 
 
-def dressed(network: QNetwork, switches: frozenset[str], own: bool) -> QNetwork:
-    """The network with the switches that concern it. A ReLU of the user's own is left as it is."""
-    if "inplace_relu" in switches and not own:
+def build_online(
+    config: Config, kind: EnvKind, device: str, own: MakeBody | None = None
+) -> tuple[QNetwork, frozenset[str], list[str]]:
+    """The network that is trained, and the switches that are in effect for it: every role begins with the same weights."""
+    use_device(device)
+    torch.manual_seed(seeding.integer(config.seed, "weights"))
+    network = build_network(config, kind, own)
+    switches, notes = active_switches(config, kind, device, network)
+    set_process_flags(switches)
+    return dressed(network, switches).to(device), switches, [*config.learner.idle(), *notes]
+
+
+def dressed(network: QNetwork, switches: frozenset[str]) -> QNetwork:
+    """The network with the switches that concern it: the same weights and values."""
+    if "inplace_relu" in switches:
         network.relu_in_place()
-    if "lean_mlp" in switches and can_be_lean(network):
+    if "lean_mlp" in switches:
         lay_out_first_layer(network)
     return network.keep_channels_last() if "channels_last" in switches else network
 
@@ -207,7 +258,7 @@ def set_process_flags(switches: frozenset[str]) -> None:
 
 
 def build_greedy(network: QNetwork, device: str, switches: frozenset[str]) -> Greedy:
-    if "lean_mlp" in switches and can_be_lean(network):
+    if "lean_mlp" in switches:
         return make_lean_greedy(network)
     greedy = make_greedy(network, device)
     return without_autograd(greedy) if "inference_mode" in switches else greedy
@@ -264,7 +315,7 @@ def build_learner(
     apart: Apart | None = None,
 ) -> Learner:
     """`notes` gets a line when something had to be left off."""
-    target = online if config.learner.target == "none" else copy.deepcopy(online)
+    target = online if config.learner.target == "none" else copy.deepcopy(online).eval()
     if "no_grad" in switches and target is not online:
         target.requires_grad_(False)
     optimizer = build_optimizer(config, online, switches)
@@ -272,74 +323,87 @@ def build_learner(
         lay_flat(target)
     transfer = build_transfer(device, switches) if not config.learner.prefetch else no_transfer
     example = example_batch(config.learner.batch_size, spec, stack, device, switches)
-    update = build_update(config, online, target, optimizer, example, switches, notes)
+    loss, step = make_loss(config.learner, online.head), build_step(config, optimizer, switches)
+    backprop = build_backprop(online, target, loss, step, example, switches, notes)
     ahead: dict[str, Any] = {}
-    drawn_one_by_one = config.learner.prefetch > 0
-    if "target_ahead" in switches and not drawn_one_by_one and isinstance(update, (HandWrittenUpdate, LeanUpdate)):
+    if "target_ahead" in switches:
         most = most_together(config.learner, example.state[0].numel() * example.state.element_size())
-        ahead = {"look_ahead": update.look_ahead, "together": updates_before_the_target_moves(config.learner, most)}
+        ahead = {"look_ahead": backprop.look_ahead, "together": updates_before_the_target_moves(config.learner, most)}
     how: dict[str, Any] = {
         "online": online,
         "target": target,
         "optimizer": optimizer,
-        "update": update,
+        "update": Update(backprop, step),
         "follow": make_target_rule(online, target, config.learner),
-        "draw": lambda count: transfer(replay.sample(count * config.learner.batch_size)),
+        "draw": lambda count: transfer(replay.sample(config.learner.batch_size, count)),
+        "feedback": build_feedback(config, replay, device, switches),
         "timers": timers,
+        "advice": getattr(loss, "advice", lambda: ""),
         **ahead,
     }
     launcher = build_launcher(switches)
-    follow_target = update.follow_target if isinstance(update, HandWrittenUpdate) else lambda: None
     if apart is not None:
-        return OverlappedLearner(queues=apart.queues, acting=apart.acting, launcher=launcher, before=follow_target, **how)
+        before = backprop.follow_target
+        return OverlappedLearner(queues=apart.queues, acting=apart.acting, launcher=launcher, before=before, **how)
     learner = Learner(**how)
     if launcher is not as_it_is:
-        learner.update_together = in_pieces(learner.update_together, launcher, before=follow_target)  # type: ignore[method-assign,assignment]
+        learner.update_together = in_pieces(learner.update_together, launcher, before=backprop.follow_target)  # type: ignore[method-assign,assignment]
     return learner
 
 
-def learns_lean(config: Config, online: QNetwork, switches: frozenset[str]) -> bool:
-    return "lean_mlp" in switches and config.learner.optimizer == "adam" and can_be_lean(online)
+def build_feedback(
+    config: Config, replay: Replay, device: str, switches: frozenset[str]
+) -> NoFeedback | FeedbackAtOnce | FeedbackFromGpu:
+    if not config.replay.prioritised:
+        return NoFeedback()
+    same_place = device == "cpu" or "device_ring" in switches
+    return FeedbackAtOnce(replay) if same_place else FeedbackFromGpu(replay)
+
+
+def in_effect(switches: frozenset[str], learner: Learner) -> frozenset[str]:
+    """Without what was tried and did not work."""
+    is_compiled = getattr(learner.update.backprop, "is_compiled", False)
+    return switches if is_compiled else switches - {"compile"}
 
 
 def build_optimizer(config: Config, online: QNetwork, switches: frozenset[str]) -> torch.optim.Optimizer:
-    if learns_lean(config, online, switches):
-        return OnePassAdam(online.parameters(), config.learner.lr, config.learner.optimizer_eps)
-    if "wide_optimizer" in switches and can_be_written_by_hand(online):
+    if "wide_optimizer" in switches:
         return make_wide_optimizer(config.learner, online)
-    if "one_pass_optimizer" in switches and can_be_written_by_hand(online):
+    if "one_pass_optimizer" in switches or "lean_mlp" in switches:
         return make_one_pass_optimizer(config.learner, online)
     one_call, in_graph = "fused_optimizer" in switches, "cuda_graph" in switches
     return make_optimizer(config.learner, online, one_call=one_call, in_graph=in_graph)
 
 
-def build_update(
-    config: Config,
+def build_step(config: Config, optimizer: torch.optim.Optimizer, switches: frozenset[str]) -> Step:
+    return (ScaledStep if "fp16" in switches else PlainStep)(optimizer, config.learner.clip_grad_norm)
+
+
+def build_backprop(
     online: QNetwork,
     target: QNetwork,
-    optimizer: torch.optim.Optimizer,
+    loss: Loss,
+    step: Step,
     example: Batch,
     switches: frozenset[str],
     notes: list[str],
-) -> Update:
-    """Goal, loss and update, each wrapped by the switches that are on."""
-    device, dtype = example.state.device.type, dtype_of_passes(switches)
-    if isinstance(optimizer, OnePassAdam) and learns_lean(config, online, switches):
-        return LeanUpdate(online, target, optimizer, config.learner, dtype or torch.float32)
-    if "hand_written" in switches and can_be_written_by_hand(online):
+) -> Backprop:
+    """Autograd, wrapped by the switches that are on; or the twin whose way back is written out."""
+    dtype = dtype_of_passes(switches)
+    if "lean_mlp" in switches:
+        assert isinstance(step.optimizer, OnePass), "build_optimizer sees to it"
+        return Lean(online, target, loss, step.optimizer, dtype or torch.float32)
+    if "hand_written" in switches:
         fold = "folded_conv" in switches
-        return HandWrittenUpdate(online, target, optimizer, config.learner, dtype or torch.float32, fold)
-    goal = make_goal(online, target, config.learner)
-    if "no_grad" in switches:
-        goal = without_graph(goal)
-    loss = make_loss(online, goal, config.learner)
-    if dtype is not None:
-        loss = in_short_numbers(loss, device, dtype)
+        return HandWritten(online, target, loss, step.optimizer, dtype or torch.float32, fold)
+    precision = nullcontext if dtype is None else autocast(example.state.device.type, dtype)
+    passes = PassesAndLoss(online, target, loss, "no_grad" in switches, precision)
+    forward: Forward = passes
     if "compile" in switches:
-        loss, why_not = compiled(loss, example, weights_of(optimizer))
+        forward, why_not = compiled(forward, example, weights_of(step.optimizer))
         notes += [why_not] * bool(why_not)
-    make: Callable[..., Update] = ScaledUpdate if "fp16" in switches else make_update
-    return make(loss, optimizer, config.learner.clip_grad_norm, grads_to_none="grads_to_none" in switches)
+    optimizer, to_none = step.optimizer, "grads_to_none" in switches
+    return Autograd(passes, forward, lambda: optimizer.zero_grad(set_to_none=to_none), step.scaled)
 
 
 def dtype_of_passes(switches: frozenset[str]) -> torch.dtype | None:

@@ -12,15 +12,19 @@ from fastdqn.replay import device_window
 from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
 from fastdqn.replay.arrays import ArrayReplay
 from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
+from fastdqn.replay.device_priorities import DevicePriorities, bytes_of_blocks
 from fastdqn.replay.device_replay import DeviceReplay
 from fastdqn.replay.device_ring import DeviceRing
 from fastdqn.replay.fused_draw import fused_sample
 from fastdqn.replay.place import in_file, in_memory
 from fastdqn.replay.prefetch import Prefetched
+from fastdqn.replay.prioritised import PrioritisedSampler
 from fastdqn.replay.replay import Replay, RingReplay
 from fastdqn.replay.ring import Ring, bytes_per_row
-from fastdqn.replay.sampler import UniformSampler
+from fastdqn.replay.sampler import Sampler, UniformSampler
+from fastdqn.replay.sum_tree import bytes_of_tree
 from fastdqn.replay.textbook import DequeReplay
+from fastdqn.replay.window import window
 from fastdqn.switches import dependents
 from fastdqn.transition import EnvSpec
 
@@ -45,9 +49,11 @@ def build_replay(
     """`folder` is on the disk where a replay in a file goes."""
     lanes, n_step, gamma, clip = config.actor.lanes, config.replay.n_step, config.learner.gamma, spec.clip_rewards
     rows = rows_per_lane(config, stack)
+    check_prioritised(config, switches)
     if "device_ring" in switches:
+        ring = DeviceRing(lanes, rows, spec.obs_shape, spec.obs_dtype, device)
         return DeviceReplay(
-            DeviceRing(lanes, rows, spec.obs_shape, spec.obs_dtype, device),
+            ring,
             Dice(seeding.integer(config.seed, "sample"), device),
             stack=stack,
             n_step=n_step,
@@ -55,22 +61,59 @@ def build_replay(
             clip_rewards=clip,
             launcher=build_launcher(switches),
             sample=fused_sample if "fused_draw" in switches else device_window.sample,
+            priorities=build_priorities(config, ring, stack),
         )
     if "frame_ring" in switches:
         allocate = in_memory if config.replay.place == "memory" else in_file(folder or Path())
-        ring, rng = Ring(lanes, rows, spec.obs_shape, spec.obs_dtype, allocate), seeding.stream(config.seed, "sample")
-        if "compiled_draw" in switches:
-            replay = RingReplay(
-                ring, CompiledSampler(stack, n_step, rng), gamma=gamma, clip_rewards=clip, window=compiled_window
-            )
-        else:
-            replay = RingReplay(ring, UniformSampler(stack, n_step, rng), gamma=gamma, clip_rewards=clip)
+        replay = RingReplay(
+            Ring(lanes, rows, spec.obs_shape, spec.obs_dtype, allocate),
+            build_sampler(config, rows * lanes, stack, switches),
+            gamma=gamma,
+            clip_rewards=clip,
+            window=compiled_window if "compiled_draw" in switches else window,
+        )
         return build_prefetch(config, replay, device) if config.learner.prefetch else replay
     accumulator = Accumulator(lanes, stack, n_step, gamma, clip)
     if "array_replay" in switches:
         rng = seeding.stream(config.seed, "sample")
         return ArrayReplay(config.replay.capacity, spec.state_shape(stack), accumulator, rng)
     return DequeReplay(config.replay.capacity, accumulator, seeding.integer(config.seed, "sample"))
+
+
+def build_sampler(config: Config, slots: int, stack: int, switches: frozenset[str]) -> Sampler:
+    wishes, rng = config.replay, seeding.stream(config.seed, "sample")
+    if wishes.prioritised:
+        alpha, beta = wishes.priority_alpha, wishes.priority_beta
+        return PrioritisedSampler(stack, wishes.n_step, rng, slots=slots, alpha=alpha, beta=beta)
+    return (CompiledSampler if "compiled_draw" in switches else UniformSampler)(stack, wishes.n_step, rng)
+
+
+def build_priorities(config: Config, ring: DeviceRing, stack: int) -> DevicePriorities | None:
+    wishes = config.replay
+    if not wishes.prioritised:
+        return None
+    alpha, beta = wishes.priority_alpha, wishes.priority_beta
+    return DevicePriorities(ring, stack=stack, n_step=wishes.n_step, alpha=alpha, beta=beta)
+
+
+def check_prioritised(config: Config, switches: frozenset[str]) -> None:
+    if config.replay.prioritised and "frame_ring" not in switches:
+        raise UserError("replay.prioritised=true needs the switch frame_ring: leave it on, or draw uniformly.")
+
+
+def replay_notes(config: Config, switches: frozenset[str]) -> list[str]:
+    """Switches that are on and not in effect, one line each."""
+    if config.replay.prioritised and "fused_draw" in switches:
+        return ["fused_draw is left out: its kernels draw uniformly, and replay.prioritised=true draws by priority"]
+    return []
+
+
+def priority_bytes(config: Config, slots: int, switches: frozenset[str]) -> int:
+    """For preflight; 0 where draws are uniform."""
+    check_prioritised(config, switches)
+    if not config.replay.prioritised:
+        return 0
+    return bytes_of_blocks(slots) if replay_on_device(switches) else bytes_of_tree(slots)
 
 
 def build_prefetch(config: Config, replay: RingReplay, device: str) -> Prefetched:

@@ -3,19 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-
 from fastdqn import seeding
 from fastdqn.actor.actor import Actor, Sink
 from fastdqn.actor.policy import Policy
 from fastdqn.build import (
-    active_switches,
     build_env,
     build_evaluator,
     build_greedy,
     build_learner,
-    build_network,
-    set_process_flags,
+    build_online,
+    in_effect,
     stack_of,
     with_switches,
 )
@@ -24,7 +21,6 @@ from fastdqn.config import Config
 from fastdqn.env.base import split_lanes
 from fastdqn.env.kind import EnvKind
 from fastdqn.evaluator import Evaluator
-from fastdqn.hardware import use_device
 from fastdqn.learner.network import MakeBody, QNetwork
 from fastdqn.metrics import Meter, Timers
 from fastdqn.replay.ratio import Ratio
@@ -35,19 +31,19 @@ def build_trainer(
     config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None, folder: Path | None = None
 ) -> Trainer:
     """The learner's side of a run whose actors live in other processes."""
-    switches, notes = active_switches(config, kind, device, own_network is not None)
+    online, switches, notes = build_online(config, kind, device, own_network)
     config = with_switches(config, switches)
     spec, stack, timers = kind.spec, stack_of(config, kind), Timers()
-    online = build_role_network(config, kind, device, own_network, switches)
     replay = build_replay(config, spec, stack, device, switches, folder)
+    learner = build_learner(config, spec, stack, online, replay, device, timers, switches, notes)
     return Trainer(
         config=config,
         spec=spec,
         stack=stack,
-        switches=switches,
+        switches=in_effect(switches, learner),
         replay=replay,
         ratio=Ratio(config.learner.steps_per_update, config.replay.warmup_steps),
-        learner=build_learner(config, spec, stack, online, replay, device, timers, switches, notes),
+        learner=learner,
         meter=Meter(timers, spec.frame_skip, config.learner.batch_size, config.log.window_episodes),
         timers=timers,
         notes=notes,
@@ -66,8 +62,7 @@ def build_player(
     timers: Timers,
 ) -> tuple[Actor, QNetwork]:
     """An actor in a process of its own, and the network it acts with; `purpose` names its random stream."""
-    switches, _ = active_switches(config, kind, device, own_network is not None)
-    network = build_role_network(config, kind, device, own_network, switches)
+    network, switches, _ = build_online(config, kind, device, own_network)
     env = build_env(kind, lanes, config.actor.groups, switches)
     rng = seeding.stream(config.seed, purpose)
     policy = Policy(build_greedy(network, device, switches), kind.spec, lanes, stack_of(config, kind), rng)
@@ -78,19 +73,8 @@ def build_greedy_player(
     config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, lanes: int
 ) -> tuple[Evaluator, QNetwork]:
     """An evaluator in a process of its own, and the network it plays with."""
-    switches, _ = active_switches(config, kind, device, own_network is not None)
-    network = build_role_network(config, kind, device, own_network, switches)
+    network, switches, _ = build_online(config, kind, device, own_network)
     return build_evaluator(config, kind, build_greedy(network, device, switches), lanes, switches), network
-
-
-def build_role_network(
-    config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, switches: frozenset[str]
-) -> QNetwork:
-    """Every role begins with the same weights."""
-    use_device(device)
-    set_process_flags(switches)
-    torch.manual_seed(seeding.integer(config.seed, "weights"))
-    return build_network(config, kind, own_network, switches).to(device)
 
 
 def section_of(config: Config, actor: int) -> slice:

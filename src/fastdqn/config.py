@@ -72,15 +72,28 @@ class ReplayConfig(Section):
     """Steps played, with epsilon_start, before the first update."""
     place: Literal["memory", "file"] = "memory"
     """Where the rows are: in memory, or in a file on the disk of the run folder, reserved in full at the start."""
+    prioritised: bool = False
+    """Draw rows the more often the larger their last TD error was, instead of all alike."""
+    priority_alpha: Real = Field(0.5, ge=0, le=1)
+    """How much the error counts: a row is drawn in proportion to error ** alpha; 0 = all alike (prioritised)."""
+    priority_beta: Real = Field(0.4, ge=0, le=1)
+    """How much of the bias of such draws the weights in the loss take back; 1 = all of it (prioritised)."""
+    priority_beta_end: Real | None = Field(None, ge=0, le=1)
+    """Beta reached linearly at the step limit; unset = constant (prioritised)."""
 
 
 class NetworkConfig(Section):
-    kind: Literal["auto", "mlp", "cnn", "nature"] = "auto"
-    """auto: nature for pictures of 36x36 and more, cnn for smaller ones, mlp for everything else."""
+    kind: Literal["auto", "mlp", "cnn", "nature", "impala"] = "auto"
+    """auto: nature for images of 36x36 and more, cnn for smaller ones, mlp for everything else. impala: residual blocks."""
     hidden: tuple[Width, ...] | None = None
-    """Widths of the fully connected layers; unset = 256, 256 for mlp, 256 for cnn, 512 for nature."""
+    """Widths of the fully connected layers; unset = 256, 256 for mlp, 256 for cnn and impala, 512 for nature."""
     channels: tuple[Width, ...] | None = None
-    """Widths of the convolutions; unset = 32, 64 for cnn and 32, 64, 64 for nature (which has three)."""
+    """Widths of the convolutions; unset = 32, 64 for cnn, 32, 64, 64 for nature (which has three), 16, 32, 32 for impala
+    (any number of blocks; twice as wide is 32, 64, 64)."""
+    dueling: bool = False
+    """A value and one advantage per action, in two streams from the last hidden layer on (which both have)."""
+    norm: Literal["none", "layer"] = "none"
+    """layer: layer norm in every hidden fully connected layer, between its product and its ReLU; convolutions have none."""
 
 
 class LearnerConfig(Section):
@@ -92,10 +105,26 @@ class LearnerConfig(Section):
     """Discount per step."""
     double: bool = False
     """Choose the next action with the online network, value it with the target network."""
-    loss: Literal["huber", "mse"] = "huber"
-    """Error function on the temporal difference."""
-    optimizer: Literal["adam", "rmsprop"] = "adam"
-    """Optimizer; rmsprop is the centred one of the Nature paper."""
+    loss: str = "huber"
+    """huber or mse: distance of a value to its TD target. c51: cross entropy of distributions over returns."""
+    atoms: Count = Field(51, ge=2, le=1001)
+    """Returns that c51 spreads its probability over, evenly from v_min to v_max."""
+    v_min: Real = -10.0
+    """Smallest return of c51."""
+    v_max: Real = 10.0
+    """Largest return of c51."""
+    munchausen: bool = False
+    """Adds the policy's log-probability to the reward and bootstraps from the policy's mean (double has no part in it)."""
+    munchausen_alpha: Real = Field(0.9, ge=0, le=1)
+    """Share of the log-probability that is added."""
+    munchausen_tau: Real = Field(0.03, gt=0)
+    """Temperature of the policy."""
+    munchausen_clip: Real = Field(-1.0, le=0)
+    """Smallest log-probability, times the temperature, that is added."""
+    optimizer: Literal["adam", "adamw", "rmsprop"] = "adam"
+    """Optimizer; adamw decays the weights, rmsprop is the centred one of the Nature paper."""
+    weight_decay: Real = Field(0.01, ge=0)
+    """Share of the learning rate by which adamw shrinks every weight at each update."""
     lr: Real = Field(1e-3, gt=0)
     """Learning rate at the start."""
     lr_end: Real | None = Field(None, ge=0)
@@ -118,6 +147,30 @@ class LearnerConfig(Section):
     """Batches that a thread draws, stacks and copies to the device while others are learned from."""
     ratio: Literal["held", "free"] = "held"
     """held: as many updates as the steps have earned. free: as many as there is time for (runner processes)."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The rule that gives the next state's value (learner/bootstrap.py)."""
+        return "munchausen" if self.munchausen else "double" if self.double else "max"
+
+    def idle(self) -> list[str]:
+        """A line for each setting that was changed and has no effect beside the others."""
+        owners = {"loss=c51": ("atoms", "v_min", "v_max"), "optimizer=adamw": ("weight_decay",)}
+        owners["munchausen=true"] = ("munchausen_alpha", "munchausen_tau", "munchausen_clip")
+        active = {f"loss={self.loss}", f"optimizer={self.optimizer}", f"munchausen={str(self.munchausen).lower()}"}
+        lines = [
+            f"learner.{name}={getattr(self, name):g} has no effect: it is for learner.{owner}"
+            for owner, names in owners.items()
+            for name in names
+            if owner not in active and getattr(self, name) != type(self).model_fields[name].default
+        ]
+        return lines + ["learner.double has no effect beside learner.munchausen"] * (self.double and self.munchausen)
+
+    @model_validator(mode="after")
+    def _the_range_is_one(self) -> "LearnerConfig":
+        if self.v_min >= self.v_max:
+            raise ValueError(f"learner.v_min={self.v_min:g} must be smaller than learner.v_max={self.v_max:g}")
+        return self
 
 
 class EvaluatorConfig(Section):
@@ -227,6 +280,8 @@ class Config(Section):
             )
         if self.runner == "inline" and (apart := self._set_for_processes()):
             raise ValueError(f"{apart} is for roles in processes of their own: use --runner processes")
+        if not self.replay.prioritised and (beside := self._set_for_prioritised()):
+            raise ValueError(f"{beside} is for prioritised replay: set replay.prioritised=true")
         if not any(v is not None for v in self.limits.model_dump().values()):
             raise ValueError("set at least one limit: steps, episodes, minutes or target")
         return self
@@ -235,6 +290,14 @@ class Config(Section):
         """A setting that means nothing inline and is not as it was made, or the empty string."""
         keys = [("actor", key) for key in ("count", "device", "push", "sync_every")]
         keys += [("learner", key) for key in ("device", "ratio")] + [("evaluator", "device")]
+        return self._changed(keys)
+
+    def _set_for_prioritised(self) -> str:
+        """A setting that means nothing for a uniform replay, or the empty string."""
+        return self._changed([("replay", f"priority_{key}") for key in ("alpha", "beta", "beta_end")])
+
+    def _changed(self, keys: Iterable[tuple[str, str]]) -> str:
+        """The first of these settings that is not as it was made, or the empty string."""
         for section, key in keys:
             part = getattr(self, section)
             if (value := getattr(part, key)) != type(part).model_fields[key].default:

@@ -40,6 +40,11 @@ def fraction(word: Tensor) -> Tensor:
     return _shifted(word, 40).to(torch.float32) * 2.0**-24
 
 
+def fine_fraction(word: Tensor) -> Tensor:
+    """Uniform in [0, 1) with the 53 bits that a float64 holds."""
+    return _shifted(word, 11).to(torch.float64) * 2.0**-53
+
+
 class Dice:
     """`throw(n)` gives n times 64 random bits; the next throw gives others."""
 

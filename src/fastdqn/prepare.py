@@ -21,6 +21,7 @@ from fastdqn.build import (
     with_switches,
 )
 from fastdqn.build_replay import (
+    priority_bytes,
     replay_bytes_per_row,
     replay_on_device,
     replay_on_host,
@@ -33,7 +34,7 @@ from fastdqn.env.cores import usable_cores
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
 from fastdqn.errors import UserError
-from fastdqn.learner.network import MakeBody
+from fastdqn.learner.network import MakeBody, QNetwork
 from fastdqn.run.preflight import Need, check_device, check_memory, device_memory
 from fastdqn.run.probe import measured_device, measured_threads
 from fastdqn.run.tuned import AUTO, NONE, Tuned, find_profile, untuned_of, why_not, work_of
@@ -98,10 +99,11 @@ def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBod
         device = measured_device(config, kind, network)
     for place in (device, config.actor.device, config.evaluator.device):
         check_device(place or "cpu")
-    parameters = _count_parameters(config, kind, network)
-    config = replay_on_host(config, active_switches(config, kind, device, network is not None)[0])
-    config, more = _replay_where_it_fits(config, kind, device, parameters, network is not None)
-    switches, _ = active_switches(config, kind, device, network is not None)
+    example = _network_to_look_at(config, kind, network)
+    parameters = sum(parameter.numel() for parameter in example.parameters())
+    config = replay_on_host(config, active_switches(config, kind, device, example)[0])
+    config, more = _replay_where_it_fits(config, kind, device, parameters, example)
+    switches, _ = active_switches(config, kind, device, example)
     config, notes = with_switches(config, switches), (*notes, *more)
     needs = memory_needs(config, kind.spec, stack_of(config, kind), switches, parameters)
     threads = config.learner.threads or (0 if measures_threads(switches) else usable_cores())
@@ -109,10 +111,10 @@ def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBod
 
 
 def _replay_where_it_fits(
-    config: Config, kind: EnvKind, device: str, parameters: int, own_network: bool
+    config: Config, kind: EnvKind, device: str, parameters: int, network: QNetwork
 ) -> tuple[Config, tuple[str, ...]]:
     """A replay that a GPU has no room for stays in RAM, with a line; unless the GPU was asked for by name."""
-    switches, _ = active_switches(config, kind, device, own_network)
+    switches, _ = active_switches(config, kind, device, network)
     free, in_ram = device_memory(device), with_replay_in_ram(config)
     if free is None or in_ram is None or not replay_on_device(switches):
         return config, ()
@@ -186,6 +188,7 @@ def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[
     rows = rows_per_lane(config, stack) * config.actor.lanes
     states = 2 * config.learner.batch_size * int(np.prod(spec.state_shape(stack)))  # and next states, as float32
     lanes = config.actor.lanes + min(config.evaluator.lanes, config.evaluator.episodes)
+    priorities = priority_bytes(config, rows, switches)
     frames = lanes * (stack + 2) * int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize  # history, tick and its twin
     return (
         Need(
@@ -195,6 +198,7 @@ def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[
             on_device=replay_on_device(switches),
             on_disk=config.replay.place == "file",
         ),
+        *([Need("priorities", priorities, on_device=replay_on_device(switches))] if priorities else []),
         Need("frames of the lanes", frames),
         Need("network and optimizer", parameters * 4 * 5, on_device=True),  # online, target, gradients and two moments
         Need("batch", states * 4, on_device=True),
@@ -211,10 +215,10 @@ def _needs_of_processes(config: Config, spec: EnvSpec, parameters: int) -> tuple
     return Need("slots", slots), Need("weights of the roles", copies), Need("processes", BYTES_OF_A_ROLE * (2 + len(lanes)))
 
 
-def _count_parameters(config: Config, kind: EnvKind, own: MakeBody | None) -> int:
-    """Without memory for them, so that a network that is too large can still be refused; a user's own is made."""
+def _network_to_look_at(config: Config, kind: EnvKind, own: MakeBody | None) -> QNetwork:
+    """Without memory for its weights, so that one that is too large can still be refused; a user's own is made."""
     with torch.device("meta") if own is None else nullcontext():
-        return sum(parameter.numel() for parameter in build_network(config, kind, own).parameters())
+        return build_network(config, kind, own)
 
 
 def _shorten_warmup(config: Config, settings: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:

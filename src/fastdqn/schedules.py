@@ -1,4 +1,4 @@
-"""What changes with the steps of a run: how much is explored, and how fast is learned."""
+"""What changes with the steps of a run: exploration, learning rate, and the weights of prioritised draws."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,8 +15,18 @@ def exploration(config: Config) -> Callable[[int], float]:
 
 
 def learning_rate(config: Config) -> Callable[[int], float]:
-    learner, steps = config.learner, config.limits.steps
-    if learner.lr_end is None or steps is None:
-        return lambda step: learner.lr
-    end = learner.lr_end
-    return lambda step: learner.lr + min(1.0, step / steps) * (end - learner.lr)
+    return _to_the_limit(config, config.learner.lr, config.learner.lr_end)
+
+
+def priority_beta(config: Config) -> Callable[[int], float]:
+    """How much of the bias of prioritised draws the weights take back."""
+    return _to_the_limit(config, config.replay.priority_beta, config.replay.priority_beta_end)
+
+
+def _to_the_limit(config: Config, start: float, end: float | None) -> Callable[[int], float]:
+    """Step -> linear from `start` to `end` at the step limit; constant where one of them is unset."""
+    steps = config.limits.steps
+    if end is None or steps is None:
+        return lambda step: start
+    change = end - start
+    return lambda step: start + min(1.0, step / steps) * change

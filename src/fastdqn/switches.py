@@ -35,9 +35,9 @@ class Switch:
 LADDER = (
     Switch(
         "no_grad",
-        "learner/loss.py",
+        "learner/backprop.py",
         Promise.SAME_NUMBERS,
-        "the TD goal is computed under torch.no_grad; off: it builds an autograd graph that is thrown away",
+        "the TD target is computed under torch.no_grad; off: it builds an autograd graph that is thrown away",
     ),
     Switch(
         "inference_mode",
@@ -85,7 +85,7 @@ LADDER = (
     ),
     Switch(
         "grads_to_none",
-        "learner/update.py",
+        "learner/backprop.py",
         Promise.SAME_NUMBERS,
         "gradients are dropped before each update; off: they are filled with zeros and added to",
     ),
@@ -110,10 +110,10 @@ LADDER = (
     ),
     Switch(
         "target_ahead",
-        "learner/hand_written.py",
+        "learner/backprop.py",
         Promise.SAME_NUMBERS,
         "the target network's values for all updates that are due in one pass; off: batch by batch",
-        needs=("hand_written",),
+        clashes=("compile",),
     ),
     Switch(
         "keep_memory",
@@ -178,7 +178,7 @@ LADDER = (
         "learner/one_pass.py",
         Promise.SAME_NUMBERS,
         "weights, moments and shortened weights in one walk through memory; off: torch's steps, and copies before and after",
-        needs=("hand_written", "fused_optimizer"),
+        needs=("fused_optimizer",),
         machine=("cpu",),
     ),
     Switch(

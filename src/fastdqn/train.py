@@ -276,7 +276,7 @@ class _Supervisor(_Keeper):
         self.parts = parts
         self._env_alone: float | None = None
         self._dumps = keep_games(parts, folder.path) if parts.config.dump.every else []
-        self.runner = InlineRunner(parts, self._stop, self._on_row, self._on_score)
+        self.runner = InlineRunner(parts, self._stop, self._on_row, self._on_score, self.view.say)
 
     def run(self) -> Run:
         try:

@@ -49,17 +49,17 @@ def test_the_map_names_every_source_file_and_no_other():
     assert len(named) == len(set(named)), "a file is named twice"
 
 
-@pytest.mark.parametrize("switch", LADDER, ids=lambda switch: switch.name)
-def test_every_switch_has_its_line(switch):
+def test_every_switch_has_its_line():
     """A section '## name' with its file, its promise and the test that holds it to that promise."""
     sections = dict(re.findall(r"^## `?(\w+)`?\n(.*?)(?=^## |\Z)", read("switches.md"), re.MULTILINE | re.DOTALL))
-    assert switch.name in sections, "add a section to docs/switches.md"
-    text = sections[switch.name]
-    assert f"`{switch.file}`" in text
-    assert switch.promise.name in text
-    tests = re.findall(r"`(tests/[\w/]+\.py)`", text)
-    assert tests
-    assert all((ROOT / test).is_file() for test in tests)
+    for switch in LADDER:
+        assert switch.name in sections, f"add a section {switch.name} to docs/switches.md"
+        text = sections[switch.name]
+        assert f"`{switch.file}`" in text, f"{switch.name}: its section does not name its file"
+        assert switch.promise.name in text, f"{switch.name}: its section does not name its promise"
+        tests = re.findall(r"`(tests/[\w/]+\.py)`", text)
+        assert tests, f"{switch.name}: its section names no test"
+        assert not [test for test in tests if not (ROOT / test).is_file()], f"{switch.name}: a test that is not there"
 
 
 def test_no_page_names_a_switch_that_is_gone():
@@ -116,17 +116,19 @@ def test_the_protocols_are_the_ones_in_the_code():
         assert f"`{name}`" in text, name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+def test_links_lead_somewhere():
+    targets = [(page, target) for page in PAGES for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text())]
+    assert len(targets) > 50
+    dead = [f"{name_of(page)}: {target}" for page, target in targets if not (page.parent / target).exists()]
+    assert not dead
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_files_named_in_the_text_exist(page):
+def test_files_named_in_the_text_exist():
     """`tests/...`, `examples/...` and `docs/...` in backticks."""
-    for target in re.findall(r"`((?:tests|examples|docs)/[\w./-]+\.\w+)`", page.read_text()):
-        assert (ROOT / target).exists(), target
+    named = r"`((?:tests|examples|docs)/[\w./-]+\.\w+)`"
+    targets = [(page, target) for page in PAGES for target in re.findall(named, page.read_text())]
+    assert len(targets) > 50
+    assert not [f"{name_of(page)}: {target}" for page, target in targets if not (ROOT / target).exists()]
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -134,30 +136,39 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return re.findall(r"^ *```(\w*)\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_are_understood(page):
-    """Every `fastdqn ...` line of a block, and every example's own one, is parsed by the real command line."""
+def commands_of(page: Path) -> list[str]:
+    """Every `fastdqn ...` line of a block, and every example's own one."""
     lines = [line for _, text in blocks(page) for line in text.splitlines()]
-    for line in lines + re.findall(r"`(fastdqn [a-z]+ [^`]*--[^`]+)`", page.read_text()):
-        words = shlex.split(line.partition("  #")[0]) if re.match(r"(PYTHONPATH=\w+ )?fastdqn ", line) else []
-        if "fastdqn" in words:
-            given = words[words.index("fastdqn") + 1 :]
-            assert tyro.cli(Command, args=given) is not None, line
+    lines += re.findall(r"`(fastdqn [a-z]+ [^`]*--[^`]+)`", page.read_text())
+    return [line for line in lines if re.match(r"(PYTHONPATH=\w+ )?fastdqn ", line)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_python_in_the_text_is_python(page):
-    for language, text in blocks(page):
-        if language == "python":
-            ast.parse(textwrap.dedent(text))
+def test_commands_are_understood(capsys):
+    """They are parsed by the real command line."""
+    commands = {line: page for page in PAGES for line in commands_of(page)}
+    assert len(commands) > 50
+    for line, page in commands.items():
+        words = shlex.split(line.partition("  #")[0])
+        try:
+            understood = tyro.cli(Command, args=words[words.index("fastdqn") + 1 :])
+        except SystemExit:
+            pytest.fail(f"{name_of(page)}: {line}\n{capsys.readouterr().err}")
+        assert understood is not None, f"{name_of(page)}: {line}"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "results.md", DOCS / "seeds.md"], ids=name_of)
-def test_tables_and_figures_are_what_the_records_say(page):
+def test_python_in_the_text_is_python():
+    texts = [(page, text) for page in PAGES for language, text in blocks(page) if language == "python"]
+    assert texts
+    for page, text in texts:
+        ast.parse(textwrap.dedent(text), filename=name_of(page))
+
+
+def test_tables_and_figures_are_what_the_records_say():
     """`make tables` writes them; nobody else may."""
     folder = ROOT / "benchmarks" / "records"
     records = {record.id: record for record in load_records([str(folder)])} if any(folder.glob("**/record.json")) else {}
-    assert rewrite(page.read_text(), records, page.parent) == page.read_text()
+    for page in (ROOT / "README.md", DOCS / "results.md", DOCS / "seeds.md"):
+        assert rewrite(page.read_text(), records, page.parent) == page.read_text(), f"{name_of(page)}: make tables"
 
 
 def test_every_page_is_in_the_index():
@@ -167,7 +178,8 @@ def test_every_page_is_in_the_index():
         assert page.name == "README.md" or f"]({target})" in index, target
 
 
-def test_the_numbers_of_the_data_path_are_real():
-    result = doctest.testfile(str(DOCS / "data-path.md"), module_relative=False)
-    assert result.attempted > 15
+@pytest.mark.parametrize(("page", "lines"), [("data-path.md", 15), ("add-a-learning-part.md", 10)])
+def test_the_numbers_of_a_page_are_real(page, lines):
+    result = doctest.testfile(str(DOCS / page), module_relative=False)
+    assert result.attempted > lines
     assert result.failed == 0

@@ -10,8 +10,10 @@ from fastdqn.dice import Dice
 from fastdqn.replay.accumulate import Accumulator
 from fastdqn.replay.arrays import ArrayReplay
 from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
+from fastdqn.replay.device_priorities import DevicePriorities
 from fastdqn.replay.device_replay import DeviceReplay
 from fastdqn.replay.device_ring import DeviceRing
+from fastdqn.replay.prioritised import PrioritisedSampler
 from fastdqn.replay.replay import RingReplay
 from fastdqn.replay.ring import TAIL, Ring
 from fastdqn.replay.sampler import UniformSampler
@@ -39,6 +41,20 @@ def device_replay(lanes, rows, stack, n_step, clip, seed=0):
     return DeviceReplay(ring, Dice(seed), stack=stack, n_step=n_step, gamma=GAMMA, clip_rewards=clip)
 
 
+def prioritised_replay(lanes, rows, stack, n_step, clip, seed=0, alpha=0.5, beta=0.4):
+    ring = Ring(lanes, rows, OBS_SHAPE, np.int32)
+    rng = np.random.default_rng(seed)
+    sampler = PrioritisedSampler(stack, n_step, rng, slots=lanes * rows, alpha=alpha, beta=beta)
+    return RingReplay(ring, sampler, gamma=GAMMA, clip_rewards=clip, window=compiled_window)
+
+
+def prioritised_device_replay(lanes, rows, stack, n_step, clip, seed=0, alpha=0.5, beta=0.4, device="cpu", **more):
+    ring = DeviceRing(lanes, rows, OBS_SHAPE, np.int32, device)
+    priorities = DevicePriorities(ring, stack=stack, n_step=n_step, alpha=alpha, beta=beta)
+    how = {"stack": stack, "n_step": n_step, "gamma": GAMMA, "clip_rewards": clip}
+    return DeviceReplay(ring, Dice(seed, device), **how, **more, priorities=priorities)
+
+
 def array_replay(lanes, rows, stack, n_step, clip, seed=0):
     accumulator = Accumulator(lanes, stack, n_step, GAMMA, clip)
     return ArrayReplay(lanes * rows, (stack,), accumulator, np.random.default_rng(seed))
@@ -48,7 +64,8 @@ def deque_replay(lanes, rows, stack, n_step, clip, seed=0):
     return DequeReplay(lanes * rows, Accumulator(lanes, stack, n_step, GAMMA, clip), seed)
 
 
-MAKERS = [ring_replay, compiled_replay, device_replay, array_replay, deque_replay]
+WITH_A_RING = [ring_replay, compiled_replay, prioritised_replay, device_replay, prioritised_device_replay]
+MAKERS = [*WITH_A_RING, array_replay, deque_replay]
 
 worlds = st.fixed_dictionaries(
     {
@@ -98,7 +115,7 @@ def check_batch(batch, history, stack, n_step, clip):
         assert np.asarray(batch.next_state[b]).ravel().tolist() == next_state
 
 
-@pytest.mark.parametrize("maker", [ring_replay, compiled_replay, device_replay])
+@pytest.mark.parametrize("maker", WITH_A_RING)
 def test_every_window_of_the_ring_equals_the_ground_truth(maker):
     @settings(max_examples=200)
     @given(world=worlds)
@@ -145,18 +162,23 @@ def test_what_is_drawn_equals_the_ground_truth(maker):
     check()
 
 
-@settings(max_examples=100)
-@given(world=worlds)
-def test_the_ring_never_starts_at_a_tail_row_and_stays_in_the_valid_range(world):
-    replay, history, rows = make_world(world, compiled_replay)
-    valid = set(history.valid_starts(rows, world["stack"], world["n_step"]))
-    if len(replay) == 0:
-        return
-    batch = replay.sample(64)
-    for (lane, row), weight in zip(batch.index, batch.weight, strict=True):
-        assert weight == 0 or (int(lane), int(row)) in valid
-        if weight > 0:
-            assert not replay.ring.flags[lane, row % replay.ring.T] & TAIL
+@pytest.mark.parametrize("maker", WITH_A_RING)
+def test_the_ring_never_starts_at_a_tail_row_and_stays_in_the_valid_range(maker):
+    @settings(max_examples=100)
+    @given(world=worlds)
+    def check(world):
+        replay, history, rows = make_world(world, maker)
+        valid = set(history.valid_starts(rows, world["stack"], world["n_step"]))
+        if len(replay) == 0:
+            return
+        batch = replay.sample(64)
+        flags = np.asarray(replay.ring.flags).reshape(world["lanes"], rows)
+        for (lane, row), weight in zip(np.asarray(batch.index).tolist(), np.asarray(batch.weight), strict=True):
+            assert weight == 0 or (lane, row) in valid
+            if weight > 0:
+                assert not flags[lane, row % rows] & TAIL
+
+    check()
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -175,17 +197,50 @@ def test_draws_are_uniform_over_uneven_lanes(maker):
         for (lane, row), weight in zip(np.asarray(batch.index).tolist(), np.asarray(batch.weight).tolist(), strict=True):
             if weight > 0:
                 counts[lane, row] = counts.get((lane, row), 0) + weight
-    if maker in (ring_replay, compiled_replay):
+    if maker in WITH_A_RING:
         assert set(counts) == set(history.valid_starts(40, 2, 2))
     assert len(counts) > 60
     assert chisquare(list(counts.values())).pvalue > 0.001
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_several_batches_are_drawn_together(maker):
+    """And uniform draws do not depend on how many batches they are for."""
+    one, other = maker(2, 40, 2, 2, False), maker(2, 40, 2, 2, False)
+    history = History(2, np.random.default_rng(3))
+    for _ in range(60):
+        block = history.tick(slice(0, 2))
+        one.append(block)
+        other.append(block)
+    several, single = one.sample(8, 3), other.sample(24)
+    assert len(several.action) == len(several.index) == 24
+    for ours, theirs in zip(several, single, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_every_replay_takes_feedback_and_beta(maker):
+    """Uniform ones ignore both."""
+    replay, untold = maker(2, 40, 1, 2, False), maker(2, 40, 1, 2, False)
+    history = History(2, np.random.default_rng(3))
+    for _ in range(60):
+        block = history.tick(slice(0, 2))
+        replay.append(block)
+        untold.append(block)
+    for _ in range(20):
+        index = replay.sample(16).index
+        untold.sample(16)
+        replay.feedback(index, 100.0 * (index[:, 1] % 2 == 0))
+        replay.set_beta(0.7)
+    same = np.array_equal(np.asarray(replay.sample(64).index), np.asarray(untold.sample(64).index))
+    assert same == ("prioritised" not in maker.__name__)
 
 
 def test_a_biased_sampler_would_be_noticed():
     """The chi-square test itself: drawing the neighbour of a TAIL instead of another row is seen."""
 
     class NeighbourSampler(UniformSampler):
-        def draw(self, ring, batch_size):
+        def draw(self, ring, batch_size, batches=1):
             low, count = ring.valid_starts(self.stack, self.n_step)
             ends = np.cumsum(count)
             u = self.rng.integers(ends[-1], size=batch_size)

@@ -26,10 +26,12 @@ SETTINGS = {
     "actor.epsilon_steps": 200,
 }
 
+SMALLER = {"catch": {"replay.capacity": 600}}  # 2000 pairs of stacks in float32 are 450 MB
+
 
 def make_runner(env, seed, off=(), on=(), more=()):
     switches = {"switches.off": list(off), "switches.on": list(on)}
-    job = prepare(env, settings=SETTINGS | {"seed": seed} | switches | dict(more))
+    job = prepare(env, settings=SETTINGS | SMALLER.get(env, {}) | {"seed": seed} | switches | dict(more))
     rows = []
     parts = build(job.config, job.kind, "cpu")
     runner = InlineRunner(parts, Stop(), rows.append, lambda score: None)
@@ -77,6 +79,16 @@ def test_so_does_one_whose_ring_is_on_a_device(env, on, tensors_on_the_cpu):
     if env != "snake" and "device_snake" in on:
         pytest.skip("only Snake has boards on a device")
     check_a_copy_goes_on_exactly(env, tensors_on_the_cpu(on), on)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_so_does_one_that_draws_by_priority(prefetch):
+    check_a_copy_goes_on_exactly("snake", [], more={"replay.prioritised": True, "learner.prefetch": prefetch})
+
+
+@pytest.mark.parametrize("on", [["device_ring"], ["device_ring", "device_snake"]], ids=["ring", "boards"])
+def test_so_does_one_that_draws_by_priority_on_a_device(on, tensors_on_the_cpu):
+    check_a_copy_goes_on_exactly("snake", tensors_on_the_cpu(on), on, {"replay.prioritised": True})
 
 
 @pytest.mark.parametrize("off", [[], ["compiled_draw"]], ids=["compiled", "plain"])

@@ -20,11 +20,11 @@ def fresh_compiler():
 
 @pytest.fixture
 def losses_used(monkeypatch):
-    """The losses that updates are made of, as build.py hands them over."""
+    """The passes and losses that updates are made of, as build.py hands them over."""
     used = []
-    make_update = building.make_update
+    make = building.Autograd
     monkeypatch.setattr(
-        building, "make_update", lambda loss, *rest, **how: used.append(loss) or make_update(loss, *rest, **how)
+        building, "Autograd", lambda passes, forward, *rest: used.append(forward) or make(passes, forward, *rest)
     )
     return used
 
@@ -34,6 +34,7 @@ def is_compiled(loss, batch):
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
 def test_compile(double, losses_used):
     check_switch(SNAKE_MLP, "compile", double=double)
@@ -72,8 +73,8 @@ def breaks_forwards(function, **how):
 
 def breaks_backwards(function, **how):
     def call(*fields):
-        loss, q_mean = function(*fields)
-        return loss.detach(), q_mean
+        loss, *rest = function(*fields)
+        return loss.detach(), *rest
 
     return call
 
@@ -85,6 +86,7 @@ def test_a_compiler_that_fails_is_left_out_with_a_line(broken, monkeypatch, has_
     (note,) = parts.notes
     assert note.startswith("compile is left off: torch.compile failed with RuntimeError: ")
     assert "\n" not in note
+    assert "compile" not in parts.switches
     (batch,) = random_batches(plain, 1)
     for each in (parts, plain):
         each.learner.train_on(batch)

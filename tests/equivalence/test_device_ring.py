@@ -19,8 +19,10 @@ from fastdqn.env.snake_lanes import SnakeLanes
 from fastdqn.env.snake_rules import read_settings
 from fastdqn.learner.network import make_network
 from fastdqn.metrics import Timers
+from fastdqn.replay.device_priorities import DevicePriorities
 from fastdqn.replay.device_replay import DeviceReplay
 from fastdqn.replay.device_ring import DeviceRing
+from fastdqn.replay.prioritised import PrioritisedSampler
 from fastdqn.replay.replay import RingReplay
 from fastdqn.replay.ring import Ring
 from fastdqn.replay.sampler import UniformSampler
@@ -40,14 +42,20 @@ def network_for(spec, stack):
 
 
 def device_replay(spec, stack, n_step=2):
+    """By priority: without feedback it draws uniformly as well."""
     ring = DeviceRing(LANES, ROWS, spec.obs_shape, spec.obs_dtype, "cpu")
-    return DeviceReplay(ring, Dice(0), stack=stack, n_step=n_step, gamma=0.9, clip_rewards=False)
+    priorities = DevicePriorities(ring, stack=stack, n_step=n_step, alpha=0.5, beta=0.4)
+    how = {"stack": stack, "n_step": n_step, "gamma": 0.9, "clip_rewards": False}
+    return DeviceReplay(ring, Dice(0), **how, priorities=priorities)
 
 
-def host_actor(stack, groups):
+def host_actor(stack, groups, prioritised=False):
     env = SnakeLanes(LANES, groups, **BOARD)
     ring = Ring(LANES, ROWS, env.spec.obs_shape, env.spec.obs_dtype)
-    replay = RingReplay(ring, UniformSampler(stack, 2, np.random.default_rng(0)), gamma=0.9, clip_rewards=False)
+    sampler = UniformSampler(stack, 2, np.random.default_rng(0))
+    if prioritised:
+        sampler = PrioritisedSampler(stack, 2, sampler.rng, slots=LANES * ROWS, alpha=0.5, beta=0.4)
+    replay = RingReplay(ring, sampler, gamma=0.9, clip_rewards=False)
     greedy = make_greedy(network_for(env.spec, stack), "cpu")
     policy = Policy(torch.no_grad()(greedy), env.spec, LANES, stack, np.random.default_rng(0))
     return Actor(env, policy, ReplaySink(replay), lambda step: 0.0, Timers()), replay
@@ -108,6 +116,26 @@ def test_boards_on_the_device_play_and_store_the_same(stack):
     assert games + late_games == expected_games
     assert 0 < late_steps <= LAG * LANES, "told late"
     check_same_rows(our_replay, their_replay)
+
+
+@pytest.mark.parametrize("stack", [1, 2])
+@pytest.mark.parametrize("make", [resident_actor, device_actor], ids=["ring", "boards"])
+def test_priorities_see_every_write(make, stack):
+    """Blocks from the host, and those that an actor on the device writes by itself: with feedback on the way, the host has
+    the same priorities."""
+    (host, theirs), (actor, ours) = host_actor(stack, 1, prioritised=True), make(stack, 1)
+    for each in (host, actor):
+        each.start(list(range(LANES)))
+    rng = np.random.default_rng(0)
+    for _ in range(TICKS):
+        host.step(0)
+        actor.step(0)
+        if len(ours):
+            index, error = ours.sample(4).index, torch.from_numpy(rng.random(4).astype(np.float32) * 4)
+            ours.feedback(index, error)
+            theirs.feedback(index.numpy(), error.numpy())
+        np.testing.assert_allclose(ours.priorities.stored.numpy(), theirs.sampler.tree.leaves, rtol=1e-12, atol=0)
+    assert len(np.unique(theirs.sampler.tree.leaves)) > 50
 
 
 def test_the_same_rows_give_the_same_batches():

@@ -54,7 +54,7 @@ def test_what_cannot_be_folded_is_left_alone(layer):
 @DOUBLE
 def test_folded_conv(double, tensors_on_the_cpu):
     fast, _ = check_switch(CATCH_NATURE, "folded_conv", on=["hand_written"], updates=30, double=double)
-    assert fast.update._mine.prepared(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 64, 21, 21)
+    assert fast.update.backprop._mine.prepared(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 64, 21, 21)
 
 
 def nearly_the_same_gradient(device, double):

@@ -1,4 +1,5 @@
-"""fused_draw promises SAME_NUMBERS: three kernels draw what dozens of torch draw, bit for bit. On a GPU only."""
+"""fused_draw promises SAME_NUMBERS: three kernels draw what dozens of torch draw, bit for bit. On a GPU only; on a CPU the
+same kernels are interpreted in test_triton_interpreted.py."""
 
 import numpy as np
 import pytest
@@ -9,8 +10,6 @@ from fastdqn.replay import device_window
 from fastdqn.replay.device_ring import DeviceRing
 from fastdqn.replay.fused_draw import fused_sample
 from fastdqn.transition import DeviceBlock
-
-pytestmark = pytest.mark.gpu
 
 SHAPES = [
     # lanes, rows, observation, dtype, stack, n_step, clip
@@ -23,9 +22,9 @@ SHAPES = [
 ]
 
 
-def filled(lanes, rows, shape, dtype, ticks, seed):
+def filled(lanes, rows, shape, dtype, ticks, seed, device):
     """A ring with games of all lengths; some of its rows are tails, some firsts, some terminal."""
-    rng, ring = np.random.default_rng(seed), DeviceRing(lanes, rows, shape, dtype, "cuda")
+    rng, ring = np.random.default_rng(seed), DeviceRing(lanes, rows, shape, dtype, device)
     first = np.ones(lanes, bool)
     for _ in range(ticks):
         terminal = (rng.random(lanes) < 0.15) & ~first
@@ -36,24 +35,30 @@ def filled(lanes, rows, shape, dtype, ticks, seed):
             "first": first,
             "obs": (rng.random((lanes, *shape)) * 255).astype(dtype),
         }
-        ring.write(DeviceBlock(slice(0, lanes), **{name: torch.from_numpy(value).cuda() for name, value in block.items()}))
+        tensors = {name: torch.from_numpy(value).to(device) for name, value in block.items()}
+        ring.write(DeviceBlock(slice(0, lanes), **tensors))
         ring.count(slice(0, lanes))
         first = terminal | (rng.random(lanes) < 0.1)
     return ring
 
 
-@pytest.mark.parametrize("ticks", [8, 30, 60])
-@pytest.mark.parametrize(("lanes", "rows", "shape", "dtype", "stack", "n_step", "clip"), SHAPES)
-def test_fused_draw(lanes, rows, shape, dtype, stack, n_step, clip, ticks):
-    ring = filled(lanes, rows, shape, dtype, ticks, seed=ticks)
+def check_fused_draw(lanes, rows, shape, dtype, stack, n_step, clip, ticks, device, batch_sizes=(7, 64, 500), draws=3):
+    ring = filled(lanes, rows, shape, dtype, ticks, seed=ticks, device=device)
     how = {"stack": stack, "n_step": n_step, "gamma": 0.97, "clip_rewards": clip}
-    ours, theirs = Dice(5, "cuda"), Dice(5, "cuda")
+    ours, theirs = Dice(5, device), Dice(5, device)
     weights = []
-    for batch_size in (7, 64, 500):
-        for _ in range(3):
+    for batch_size in batch_sizes:
+        for _ in range(draws):
             fused, plain = fused_sample(ring, ours, batch_size, **how), device_window.sample(ring, theirs, batch_size, **how)
             for name in plain._fields:
                 assert torch.equal(getattr(fused, name), getattr(plain, name)), name
             weights.append(plain.weight)
     assert ours.state() == theirs.state()
     assert torch.cat(weights).mean() > 0.5, "most draws are usable"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ticks", [8, 30, 60])
+@pytest.mark.parametrize(("lanes", "rows", "shape", "dtype", "stack", "n_step", "clip"), SHAPES)
+def test_fused_draw(lanes, rows, shape, dtype, stack, n_step, clip, ticks):
+    check_fused_draw(lanes, rows, shape, dtype, stack, n_step, clip, ticks, "cuda")

@@ -59,5 +59,6 @@ def test_large_blocks_are_not_paged_in_again():
     assert said_by(PAGE_FAULTS, "keep_memory") < pages / 20
 
 
+@pytest.mark.slow
 def test_the_same_weights():
     assert said_by(WEIGHTS, "keep_memory") == said_by(WEIGHTS)

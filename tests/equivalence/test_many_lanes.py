@@ -63,6 +63,7 @@ def test_groups_go_with_the_lanes():
     assert job.config.evaluator.lanes == 20, "an evaluation is no training: it keeps its lanes"
 
 
+@pytest.mark.slow
 def test_many_lanes_learn_as_well_as_one():
     many, one = curves(()), curves(("many_lanes",))
     for (_, row), (_, other) in zip(many, one, strict=True):

@@ -19,6 +19,7 @@ def same_number_afterwards():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_one_thread_or_two():
     one, two = parts_of(SMALL_CNN, double=False), parts_of(SMALL_CNN, double=False)
     used = []

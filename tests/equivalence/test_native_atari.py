@@ -54,6 +54,7 @@ def play_both(kind: EnvKind, steps: int) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 def test_breakout_whole_games_with_lost_lives_and_dummy_ticks() -> None:
     counts = play_both(kind_of("breakout", {"noop_max": 0, "fire_reset": False}), steps=2000)
     assert counts["terminated"] >= 12
@@ -62,6 +63,7 @@ def test_breakout_whole_games_with_lost_lives_and_dummy_ticks() -> None:
     assert counts["reward"] >= 20
 
 
+@pytest.mark.slow
 def test_pong_whole_games() -> None:
     counts = play_both(kind_of("pong", {"noop_max": 0, "fire_reset": False}), steps=2000)
     assert counts["terminated"] >= 2
@@ -75,10 +77,10 @@ def test_pong_whole_games() -> None:
         ("breakout", {"fire_reset": True}),
         ("breakout", {"max_frames_per_game": 403}),  # cut in the middle of a skip
         ("pong", {"frame_skip": 3, "max_pool": False, "screen": 42}),
-        ("pong", {"max_and_skip": False}),
-        ("qbert", {}),  # shows 0 lives before its end
-        ("seaquest", {"full_action_space": True}),
-        ("air_raid", {}),  # a screen of 250 lines
+        pytest.param("pong", {"max_and_skip": False}, marks=pytest.mark.slow),
+        pytest.param("qbert", {}, marks=pytest.mark.slow),  # shows 0 lives before its end
+        pytest.param("seaquest", {"full_action_space": True}, marks=pytest.mark.slow),
+        pytest.param("air_raid", {}, marks=pytest.mark.slow),  # a screen of 250 lines
         ("breakout", {"protocol": "machado", "repeat_action_probability": 0.0}),  # tells no lives
     ],
 )
@@ -104,7 +106,10 @@ def test_frame_stack_is_padded_with_zeros_like_the_native_one() -> None:
     assert play_both(kind, steps=600)["first"] >= 4
 
 
-@pytest.mark.parametrize(("game", "fire_reset", "different_starts"), [("freeway", False, 4), ("breakout", True, 3)])
+@pytest.mark.parametrize(
+    ("game", "fire_reset", "different_starts"),
+    [pytest.param("freeway", False, 4, marks=pytest.mark.slow), ("breakout", True, 3)],
+)
 def test_no_op_starts_are_drawn_from_the_same_set(game: str, fire_reset: bool, different_starts: int) -> None:
     """Every start the textbook chain can make, and no other, comes up natively. The frame that presses FIRE counts as
     one of the frames drawn, so with FIRE a draw of 0 and a draw of 1 are the same start."""

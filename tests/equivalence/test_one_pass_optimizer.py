@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastdqn.learner import one_pass
-from fastdqn.learner.one_pass import flat_view, shared_out
+from fastdqn.learner.one_pass import flat_view, laid_out_as, shared_out
 from tests.equivalence.updates import CATCH_NATURE, SNAKE_CNN, SNAKE_MLP, check_switch, parts_of, random_batches, weights
 
-OPTIMIZERS = pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
-NAMES = {"adam": "OnePassAdam", "rmsprop": "OnePassRMSprop"}
+OPTIMIZERS = pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
+NAMES = {"adam": "OnePassAdam", "adamw": "OnePassAdamW", "rmsprop": "OnePassRMSprop"}
 EPS = {"optimizer_eps": 1e-3}
 SHORT = ["hand_written", "bf16", "channels_last"]
 ON = "one_pass_optimizer"
@@ -42,8 +42,29 @@ def test_one_pass_optimizer(setup, optimizer, clip_grad_norm):
     how = {"optimizer": optimizer, "clip_grad_norm": clip_grad_norm, **EPS}
     updates = 30 if setup is CATCH_NATURE else 200
     fast, plain = check_switch(setup, ON, updates, on=["hand_written"], off=["lean_mlp"], **how)
-    assert (type(fast.optimizer).__name__, type(plain.update).__name__) == (NAMES[optimizer], "HandWrittenUpdate")
+    assert (type(fast.optimizer).__name__, type(plain.update.backprop).__name__) == (NAMES[optimizer], "HandWritten")
     torch.testing.assert_close(weights(fast), weights(plain), rtol=0, atol=1e-5)  # both have just made the same step
+
+
+@OPTIMIZERS
+@pytest.mark.parametrize(
+    ("on", "off"), [([], []), ([], ["grads_to_none"]), (["channels_last"], [])], ids=["dropped", "kept", "last"]
+)
+def test_it_serves_autograd_too(optimizer, on, off):
+    """Gradients that are made anew, or added to; and laid out otherwise than their weights."""
+    fast, plain = check_switch(SNAKE_CNN, ON, 60, on=on, off=off, optimizer=optimizer, clip_grad_norm=0.1, **EPS)
+    assert type(fast.update.backprop).__name__ == "Autograd"
+    torch.testing.assert_close(weights(fast), weights(plain), rtol=0, atol=1e-5)
+
+
+def test_a_gradient_is_walked_in_the_order_of_its_weight():
+    weight = torch.randn(5, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    gradient = torch.randn(5, 3, 4, 4)
+    assert torch.equal(laid_out_as(weight, gradient), gradient)
+    assert laid_out_as(weight, gradient).stride() == weight.stride()
+    expanded = torch.ones(1).expand(5)
+    assert flat_view(laid_out_as(torch.zeros(5), expanded)).tolist() == [1.0] * 5
+    assert laid_out_as(weight, weight) is weight
 
 
 @OPTIMIZERS
@@ -51,8 +72,9 @@ def test_one_pass_optimizer(setup, optimizer, clip_grad_norm):
 @pytest.mark.parametrize("clip_grad_norm", [0.0, 0.1])
 def test_beside_short_numbers_it_makes_the_same_steps(setup, optimizer, clip_grad_norm):
     """Gradients that stay short are the same numbers as lengthened ones; those that are clipped are rounded once more."""
-    fast, plain = learners_of(setup, SHORT, optimizer=optimizer, clip_grad_norm=clip_grad_norm, **EPS)
-    assert type(fast.update).__name__ == "HandWrittenUpdate"
+    short = [name for name in SHORT if name != "channels_last" or setup is CATCH_NATURE]
+    fast, plain = learners_of(setup, short, optimizer=optimizer, clip_grad_norm=clip_grad_norm, **EPS)
+    assert type(fast.update.backprop).__name__ == "HandWritten"
     start = weights(fast)
     for batch in random_batches(parts_of(setup), 30):
         fast.load_state(plain.state())
@@ -66,7 +88,7 @@ def test_beside_short_numbers_it_makes_the_same_steps(setup, optimizer, clip_gra
 
 
 def short_copies(learner):
-    chain = learner.update._mine
+    chain = learner.update.backprop._mine
     named = zip(learner.online.parameters(), chain.copies, strict=True)
     return [(weight, copy) for weight, copy in named if copy is not None]
 
@@ -160,7 +182,7 @@ def test_numbers_are_shortened_as_torch_does():
         weight = torch.from_numpy((upper | np.uint32(lower)).view(np.float32))
         expected, copy = weight.bfloat16(), torch.zeros(len(weight), dtype=torch.bfloat16)
         nothing = np.zeros(len(weight), np.float32)
-        adam(flat_view(weight), nothing, nothing.copy(), nothing.copy(), flat_view(copy), 0.0, 1.0, 0.9, 0.999, 1.0)
+        adam(flat_view(weight), nothing, nothing.copy(), nothing.copy(), flat_view(copy), 0.0, 1.0, 0.9, 0.999, 1.0, 0.0)
         assert torch.equal(copy.isnan(), expected.isnan())
         numbers = ~expected.isnan()
         assert torch.equal(copy[numbers].view(torch.int16), expected[numbers].view(torch.int16))

@@ -9,9 +9,11 @@ import fastdqn
 from fastdqn import hardware
 from fastdqn.config import LearnerConfig
 from fastdqn.errors import UserError
-from fastdqn.learner.loss import make_goal, make_loss
-from fastdqn.learner.precision import ScaledUpdate, in_short_numbers, set_cudnn_search, set_tensor_cores
-from fastdqn.learner.update import weights_of
+from fastdqn.learner.backprop import Autograd, PassesAndLoss
+from fastdqn.learner.loss import make_loss
+from fastdqn.learner.precision import autocast, set_cudnn_search, set_tensor_cores
+from fastdqn.learner.step import ScaledStep, weights_of
+from fastdqn.learner.update import Update
 from tests.equivalence.updates import (
     CATCH_NATURE,
     SNAKE_CNN,
@@ -104,11 +106,11 @@ def test_bf16_in_the_lean_update_gives_nearly_the_same_gradient(monkeypatch, dou
     monkeypatch.setattr("tests.equivalence.test_precision.gradients", taken_gradients)
     short, plain = (parts_of(setup, ["hand_written", "lean_mlp", *on], double=double) for on in (["bf16"], []))
     assert short.switches ^ plain.switches == {"bf16"}
-    assert type(short.learner.update).__name__ == "LeanUpdate"
+    assert type(short.learner.update.backprop).__name__ == "Lean"
     cosines, ratios, losses = compare_gradients(short, plain)
     assert within_tolerance(cosines, ratios, losses), (cosines, ratios, losses)
     assert losses.min() > 0, "the same to the last bit: nothing was shortened"
-    assert [copy is not None for copy in short.learner.update._mine.copies].count(True) == 2 * (len(hidden) - 1)
+    assert [copy is not None for copy in short.learner.update.backprop._mine.copies].count(True) == 2 * (len(hidden) - 1)
 
 
 @needs_bf16
@@ -127,7 +129,7 @@ def test_shortened_weights_of_the_lean_update_are_never_old(target):
     for batch in batches:
         old.train_on(batch)
         other.train_on(batch)
-        for weight, copy in zip(old.online.parameters(), old.update._mine.copies, strict=True):
+        for weight, copy in zip(old.online.parameters(), old.update.backprop._mine.copies, strict=True):
             assert copy is None or torch.equal(weight.data.bfloat16(), copy)
     with torch.no_grad():
         for weight in old.online.parameters():
@@ -161,8 +163,8 @@ def test_every_weight_gets_a_gradient_and_stays_float32(setup, double):
     be used for the states as well, and carry no gradient: not every version of torch minds, so none are kept."""
     parts = parts_of(setup, on=["bf16"], double=double)
     learner, answers, kept = parts.learner, [], []
-    learner.online.register_forward_hook(lambda module, inputs, output: answers.append(output))
-    learner.online.register_forward_hook(lambda *given: kept.append(torch.is_autocast_cache_enabled()))
+    learner.online.body.register_forward_hook(lambda module, inputs, output: answers.append(output))
+    learner.online.body.register_forward_hook(lambda *given: kept.append(torch.is_autocast_cache_enabled()))
     assert "no_grad" in parts.switches
     for batch in random_batches(parts, 3):
         learner.train_on(batch)
@@ -220,9 +222,9 @@ def test_an_overflow_in_fp16_leaves_the_weights_untouched(clip_grad_norm):
     """The scaled update by itself, on the CPU; the switch is for CUDA."""
     parts = parts_of(SNAKE_MLP)
     learner, config = parts.learner, LearnerConfig(loss="mse")
-    loss = make_loss(learner.online, make_goal(learner.online, learner.target, config), config)
-    short = in_short_numbers(loss, "cpu", torch.float16)
-    learner.update = ScaledUpdate(short, learner.optimizer, clip_grad_norm, grads_to_none=True)
+    loss, step = make_loss(config, learner.online.head), ScaledStep(learner.optimizer, clip_grad_norm)
+    passes = PassesAndLoss(learner.online, learner.target, loss, precision=autocast("cpu", torch.float16))
+    learner.update = Update(Autograd(passes, passes, learner.optimizer.zero_grad, step.scaled), step)
     *good, bad = random_batches(parts, 21)
     check_overflow(learner, good, overflowing(bad))
     assert {weight.grad.dtype for weight in weights_of(learner.optimizer)} == {torch.float32}
@@ -245,7 +247,7 @@ def test_fp16_gives_nearly_the_same_gradient(setup, double):
     plain = parts_of(setup, [], ["tf32"], device="cuda", double=double, clip_grad_norm=10)
     assert short.switches ^ plain.switches == {"fp16"}
     answers = []
-    short.learner.online.register_forward_hook(lambda module, inputs, output: answers.append(output.dtype))
+    short.learner.online.body.register_forward_hook(lambda module, inputs, output: answers.append(output.dtype))
     cosines, ratios, losses = compare_gradients(short, plain)
     assert within_tolerance(cosines, ratios, losses), (cosines, ratios, losses)
     assert set(answers) == {torch.float16}

@@ -19,7 +19,7 @@ from fastdqn.prepare import prepare
 from fastdqn.replay.prefetch import Prefetched
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
-from tests.contract.test_replay import compiled_replay, ring_replay
+from tests.contract.test_replay import compiled_replay, prioritised_replay, ring_replay
 from tests.history import History
 from tests.unit.tiny import TINY_SNAKE
 
@@ -34,18 +34,25 @@ class Lagging:
     def append(self, block):
         self.replay.append(block)
 
-    def sample(self, batch_size):
+    def sample(self, batch_size, batches=1):
+        assert batches == 1, "what is prefetched is drawn one by one"
         while len(self._drawn) <= self._ahead:
             self.replay.sampler.rng = seeding.stream(self._seed, f"batch {self._count}")
             self._drawn.append(self._finish(self.replay.sample(batch_size)))
             self._count += 1
         return self._drawn.popleft()
 
+    def feedback(self, index, priority):
+        self.replay.feedback(index, priority)
+
+    def set_beta(self, beta):
+        self.replay.set_beta(beta)
+
     def __len__(self):
         return len(self.replay)
 
 
-@pytest.mark.parametrize("maker", [ring_replay, compiled_replay])
+@pytest.mark.parametrize("maker", [ring_replay, compiled_replay, prioritised_replay])
 def test_batches_are_those_of_a_lag(maker):
     @settings(max_examples=60)
     @given(
@@ -65,10 +72,51 @@ def test_batches_are_those_of_a_lag(maker):
                 ours.append(block)
                 theirs.append(block)
             for _ in range(updates if len(theirs) else 0):
-                for one, other in zip(ours.sample(8), theirs.sample(8), strict=True):
+                batch, expected = ours.sample(8), theirs.sample(8)
+                for one, other in zip(batch, expected, strict=True):
                     np.testing.assert_array_equal(one, other)
+                for replay in (ours, theirs):  # seen by the batches that are ordered from now on
+                    replay.feedback(batch.index, batch.index[:, 1] % 5)
 
     check()
+
+
+def test_several_batches_are_those_of_several_calls():
+    replays = [Prefetched(prioritised_replay(2, 20, 2, 1, False), 2, seed=3) for _ in range(2)]
+    history = History(2, np.random.default_rng(0))
+    for _ in range(25):
+        block = history.tick(slice(0, 2))
+        for replay in replays:
+            replay.append(block)
+    joined = replays[0].sample(8, 3)
+    single = [replays[1].sample(8) for _ in range(3)]
+    for one, others in zip(joined, zip(*single, strict=True), strict=True):
+        np.testing.assert_array_equal(one, np.concatenate(others))
+
+
+def test_feedback_and_beta_reach_the_replay_while_the_thread_works():
+    """They wait for nothing, and change nothing of what was ordered."""
+    replay = prioritised_replay(2, 20, 1, 1, False)
+    history = History(2, np.random.default_rng(0))
+    for _ in range(25):
+        replay.append(history.tick(slice(0, 2)))
+    open_gate, look = threading.Event(), replay.look
+
+    def slow(*rows):
+        assert open_gate.wait(60)
+        return look(*rows)
+
+    replay.look = slow
+    ahead = Prefetched(replay, 1, seed=3)
+    ahead._order(16)  # the thread stands before the gate
+    starts = np.array(history.valid_starts(20, 1, 1))
+    ahead.feedback(starts, np.arange(len(starts)))
+    ahead.set_beta(0.9)
+    assert replay.sampler.beta == 0.9
+    assert len(np.unique(replay.sampler.tree.leaves)) == len(starts) + 1, "a priority each, and 0 elsewhere"
+    open_gate.set()
+    assert (ahead.sample(16).weight == 1).all(), "all were alike when they were chosen"
+    assert not (ahead.sample(16).weight == 1).all(), "and no more when the next were"
 
 
 def test_rows_are_not_written_over_while_they_are_copied():

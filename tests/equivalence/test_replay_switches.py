@@ -1,10 +1,12 @@
 """array_replay, frame_ring and compiled_draw promise SAME_NUMBERS: the same transitions from the same blocks, every bit."""
 
 import numpy as np
+import pytest
 import torch
 
 from fastdqn.build import active_switches, build
-from fastdqn.build_replay import build_replay
+from fastdqn.build_replay import build_replay, replay_notes
+from fastdqn.errors import UserError
 from fastdqn.learner.transfer import plain_transfer
 from fastdqn.prepare import prepare
 from tests.equivalence.updates import same_updates
@@ -91,6 +93,47 @@ def test_compiled_draws_train_the_same_network():
         for ours, theirs in zip(compiled.replay.sample(32), plain.replay.sample(32), strict=True):
             np.testing.assert_array_equal(ours, theirs)
     assert compiled.replay.ring.W.min() > compiled.replay.ring.T, "it came around"
+
+
+@pytest.mark.parametrize("off", [["frame_ring"], TEXTBOOK])
+def test_only_a_ring_draws_by_priority(off):
+    job = prepare("snake", settings=SETTINGS | {"switches.off": off})
+    replay = job.config.replay.model_copy(update={"prioritised": True})
+    config = job.config.model_copy(update={"replay": replay})
+    with pytest.raises(UserError, match=r"replay\.prioritised=true needs the switch frame_ring: leave it on"):
+        build_replay(config, job.kind.spec, 1, "cpu", job.switches)
+    with pytest.raises(UserError, match="needs the switch frame_ring"):  # before anything is allocated
+        prepare("snake", settings=SETTINGS | {"switches.off": off, "replay.prioritised": True})
+
+
+@pytest.mark.parametrize("off", [[], ["compiled_draw"]])
+def test_prioritised_draws_do_not_depend_on_compiled_draw(off):
+    wishes = {"replay.prioritised": True, "replay.priority_alpha": 0.3, "replay.priority_beta": 0.6}
+    job = prepare("snake", settings=SETTINGS | wishes | {"switches.off": off})
+    parts = build(job.config, job.kind, "cpu")
+    sampler = parts.replay.sampler
+    assert (type(sampler).__name__, sampler.alpha, sampler.beta, sampler.n_step) == ("PrioritisedSampler", 0.3, 0.6, 3)
+    parts.actor.start([1, 2, 3])
+    for _ in range(300):
+        parts.actor.step(0)
+    index = np.asarray(parts.replay.sample(500).index)
+    parts.replay.feedback(index, index[:, 1] % 7)
+    plain = filled("snake", ["compiled_draw"])
+    batch = parts.replay.sample(64)
+    expected = plain.replay.gather(*batch.index.T)
+    for name in ("state", "action", "returns", "discount", "next_state"):
+        np.testing.assert_array_equal(getattr(batch, name), getattr(expected, name), err_msg=name)
+
+
+def test_a_switch_that_priorities_leave_out_has_its_line():
+    uniform = prepare("snake", settings=SETTINGS).config
+    by_priority = prepare("snake", settings=SETTINGS | {"replay.prioritised": True}).config
+    on = frozenset({"frame_ring", "device_ring", "fused_draw"})
+    (line,) = replay_notes(by_priority, on)
+    assert line.startswith("fused_draw is left out")
+    assert replay_notes(by_priority, on - {"fused_draw"}) == replay_notes(uniform, on) == []
+    replay = build_replay(by_priority, prepare("snake", settings=SETTINGS).kind.spec, 1, "cpu", on - {"fused_draw"})
+    assert (replay.priorities.alpha, float(replay.priorities.beta)) == (0.5, 0.4)
 
 
 def test_the_ring_is_the_small_one():

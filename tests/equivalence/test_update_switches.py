@@ -13,10 +13,14 @@ from fastdqn.build import build, build_greedy
 from fastdqn.config import LearnerConfig
 from fastdqn.errors import UserError
 from fastdqn.hardware import lacks
-from fastdqn.learner.loss import make_goal, make_loss, without_graph
-from fastdqn.learner.precision import in_short_numbers
-from fastdqn.learner.td import compiled_td, plain_td
-from fastdqn.learner.update import most_together, weights_of
+from fastdqn.learner.backprop import PassesAndLoss
+from fastdqn.learner.heads import Values
+from fastdqn.learner.loss import make_loss
+from fastdqn.learner.output_gradient import by_autograd, compiled
+from fastdqn.learner.passes import Passes
+from fastdqn.learner.precision import autocast
+from fastdqn.learner.step import weights_of
+from fastdqn.learner.update import most_together
 from fastdqn.prepare import prepare
 from fastdqn.transition import Batch
 from tests.equivalence.updates import (
@@ -33,17 +37,25 @@ from tests.equivalence.updates import (
 
 NETWORKS = pytest.mark.parametrize(("setup", "double"), [(SNAKE_MLP, False), (SNAKE_CNN, True)], ids=["mlp", "cnn-double"])
 DOUBLE = pytest.mark.parametrize("double", [False, True], ids=["single", "double"])
+SLOW = {"marks": pytest.mark.slow}
 
 
 def outputs_of(network):
     """Collects what the network answers from now on."""
     seen = []
-    network.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    network.body.register_forward_hook(lambda module, inputs, output: seen.append(output))
     return seen
 
 
-@DOUBLE
-@pytest.mark.parametrize("setup", [SNAKE_MLP, SNAKE_CNN], ids=["mlp", "cnn"])
+@pytest.mark.parametrize(
+    ("setup", "double"),
+    [
+        pytest.param(SNAKE_MLP, False, id="mlp-single"),
+        pytest.param(SNAKE_MLP, True, id="mlp-double", **SLOW),
+        pytest.param(SNAKE_CNN, False, id="cnn-single", **SLOW),
+        pytest.param(SNAKE_CNN, True, id="cnn-double"),
+    ],
+)
 def test_no_grad(setup, double):
     fast, _ = check_switch(setup, "no_grad", double=double)
     assert not any(weight.requires_grad for weight in fast.target.parameters())
@@ -55,13 +67,13 @@ def test_without_no_grad_the_goal_builds_a_graph_and_with_it_none(double):
     parts = parts_of(SNAKE_MLP, off=["no_grad"])
     online, target = parts.learner.online, parts.learner.target
     answers = {"online": outputs_of(online), "target": outputs_of(target)}
-    goal = make_goal(online, target, LearnerConfig(double=double))
+    loss = make_loss(LearnerConfig(double=double), Values())
     (batch,) = random_batches(parts, 1)
-    expected, got = goal(batch), without_graph(goal)(batch)
-    assert torch.equal(expected, got)
-    assert not expected.requires_grad, "cut off at its end"
+    expected, got = (PassesAndLoss(online, target, loss, without_graph)(batch) for without_graph in (False, True))
+    assert [torch.equal(*pair) for pair in zip(expected, got, strict=True)] == [True] * 3
+    assert not expected[2].requires_grad, "the TD target is cut off at its end"
     assert [answer.requires_grad for answer in answers["target"]] == [True, False]
-    assert [answer.requires_grad for answer in answers["online"]] == ([True, False] if double else [])
+    assert [answer.requires_grad for answer in answers["online"]] == ([True, True, False, True] if double else [True, True])
 
 
 @pytest.mark.parametrize(("off", "asks"), [((), False), (("no_grad",), True)])
@@ -119,12 +131,19 @@ def test_a_network_of_the_users_own_keeps_its_relu():
 
     job = prepare("snake", settings=SNAKE_MLP.settings, network=own)
     parts = build(job.config, job.kind, "cpu", own)
-    assert "inplace_relu" in parts.switches
+    assert "inplace_relu" not in parts.switches
     assert [layer.inplace for layer in parts.learner.online.modules() if isinstance(layer, nn.ReLU)] == [False]
 
 
-@NETWORKS
-@pytest.mark.parametrize(("optimizer", "how"), [("adam", "fused"), ("rmsprop", "foreach")])
+@pytest.mark.parametrize(
+    ("optimizer", "how", "setup", "double"),
+    [
+        pytest.param("adam", "fused", SNAKE_MLP, False, id="adam-mlp", **SLOW),
+        pytest.param("adam", "fused", SNAKE_CNN, True, id="adam-cnn-double"),
+        pytest.param("rmsprop", "foreach", SNAKE_MLP, False, id="rmsprop-mlp"),
+        pytest.param("rmsprop", "foreach", SNAKE_CNN, True, id="rmsprop-cnn-double", **SLOW),
+    ],
+)
 def test_fused_optimizer(setup, double, optimizer, how):
     fast, plain = check_switch(setup, "fused_optimizer", double=double, optimizer=optimizer)
     assert fast.optimizer.defaults[how] is True
@@ -143,8 +162,15 @@ def test_200_free_steps_of_either_optimizer_end_at_the_same_weights(optimizer):
     assert max((weights(plain.learner)[name] - start[name]).abs().max() for name in start) > 0.01
 
 
-@pytest.mark.parametrize(("setup", "updates"), [(SNAKE_CNN, 200), (CATCH_NATURE, 30)], ids=["cnn", "nature"])
-@DOUBLE
+@pytest.mark.parametrize(
+    ("setup", "updates", "double"),
+    [
+        pytest.param(SNAKE_CNN, 200, False, id="cnn-single"),
+        pytest.param(SNAKE_CNN, 200, True, id="cnn-double", **SLOW),
+        pytest.param(CATCH_NATURE, 30, False, id="nature-single", **SLOW),
+        pytest.param(CATCH_NATURE, 30, True, id="nature-double"),
+    ],
+)
 def test_channels_last(setup, updates, double):
     learners = check_switch(setup, "channels_last", updates, double=double)
     for learner, together in zip(learners, (True, False), strict=True):
@@ -179,11 +205,14 @@ def test_pictures_reach_the_convolutions_with_their_channels_together(on, togeth
     assert all(picture.is_contiguous(memory_format=torch.channels_last) is together for picture in pictures)
 
 
-def test_channels_last_leaves_networks_without_convolutions_alone():
-    fast, plain = (parts_of(SNAKE_MLP, on=on) for on in (["channels_last"], []))
-    (batch,) = random_batches(plain, 1)
-    assert torch.equal(fast.learner.online(batch.state), plain.learner.online(batch.state))
-    assert fast.learner.online.memory_format is plain.learner.online.memory_format
+def test_channels_last_is_not_for_networks_without_convolutions():
+    with pytest.raises(UserError, match="channels_last does not apply to snake: the network has no convolution"):
+        parts_of(SNAKE_MLP, on=["channels_last"])
+    preferred = SNAKE_MLP._replace(settings=SNAKE_MLP.settings | {"switches.prefer": ["channels_last"]})
+    parts = parts_of(preferred)
+    assert "channels_last" not in parts.switches
+    assert parts.notes == ["channels_last is left off: the network has no convolution"]
+    assert parts.learner.online.memory_format is torch.preserve_format
 
 
 # ---------------------------------------------------------------- hand_written
@@ -194,7 +223,7 @@ def test_channels_last_leaves_networks_without_convolutions_alone():
 @pytest.mark.parametrize("loss", ["huber", "mse"])
 def test_hand_written(setup, double, loss):
     fast, _ = check_switch(setup, "hand_written", updates=100, double=double, loss=loss)
-    assert type(fast.update).__name__ == "HandWrittenUpdate"
+    assert type(fast.update.backprop).__name__ == "HandWritten"
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -215,13 +244,15 @@ def test_the_compiled_loss_is_the_one_in_torch(double, loss, dtype):
         weight=(torch.rand(size, generator=rng) > 0.1).float(),
         index=None,
     )
-    answers = [make(config)(values, next_values, choosing if double else None, batch) for make in (plain_td, compiled_td)]
-    (plain_slope, *plain_means), (slope, *means) = answers
-    assert torch.equal(slope, plain_slope)
-    assert (slope.abs().amax(1) == 1 / size).any() or loss == "mse", "some misses lie beyond Huber's corner"
-    torch.testing.assert_close(torch.stack(means), torch.stack(plain_means), rtol=1e-6, atol=1e-6)
+    function = make_loss(config, Values())
+    passes = Passes(values, next_values, choosing if double else None)
+    (plain_gradient, plain), (gradient, ours) = (make(function)(passes, batch) for make in (by_autograd, compiled))
+    torch.testing.assert_close(gradient, plain_gradient, rtol=1e-6, atol=1e-8)
+    assert torch.equal(ours.error, plain.error)
+    assert (gradient.abs().amax(1) == 1 / size).any() or loss == "mse", "some misses lie beyond Huber's corner"
+    assert (ours.loss, ours.q_mean) == pytest.approx((plain.loss.item(), plain.q_mean.item()), rel=1e-5, abs=1e-6)
     values[0] = float("nan")
-    assert all(make(config)(values, next_values, None, batch)[1].isnan() for make in (plain_td, compiled_td)), "is seen"
+    assert all(math.isnan(make(function)(passes, batch)[1].loss) for make in (by_autograd, compiled)), "is seen"
 
 
 @pytest.mark.parametrize("how", [{}, {"double": True}, {"double": True, "dtype": "bf16"}], ids=["single", "double", "bf16"])
@@ -281,8 +312,8 @@ def test_values_of_a_target_network_that_has_moved_would_be_noticed():
 @pytest.mark.parametrize("how", [{}, {"double": True}, {"loss": "mse"}, {"clip_grad_norm": 0.1}], ids=str)
 def test_lean_mlp(how):
     fast, plain = check_switch(SNAKE_MLP, "lean_mlp", on=["hand_written"], **how)
-    assert type(fast.update).__name__ == "LeanUpdate"
-    assert type(plain.update).__name__ == "HandWrittenUpdate"
+    assert type(fast.update.backprop).__name__ == "Lean"
+    assert type(plain.update.backprop).__name__ == "HandWritten"
 
 
 def test_lean_mlp_on_vectors():
@@ -351,7 +382,9 @@ def test_frozen_weights_stay_frozen(switch):
         body[1].requires_grad_(False)
         return body
 
-    job = prepare("snake", settings=SNAKE_MLP.settings | {"switches.on": ["hand_written", switch]}, network=half_frozen)
+    with pytest.raises(UserError, match=f"{switch} does not apply to snake"):
+        prepare("snake", settings=SNAKE_MLP.settings | {"switches.on": [switch]}, network=half_frozen)
+    job = prepare("snake", settings=SNAKE_MLP.settings, network=half_frozen)
     learner = build(job.config, job.kind, "cpu", half_frozen).learner
     before = [weight.detach().clone() for weight in learner.online.parameters()]
     for batch in random_batches(parts_of(SNAKE_MLP), 3):
@@ -375,15 +408,18 @@ def test_weights_that_two_layers_share_have_the_gradients_of_both():
     same_updates(fast, plain, ((batch, batch) for batch in random_batches(parts_of(SNAKE_MLP), 30)))
 
 
-def test_the_lean_update_is_for_adam_in_a_loop_of_ones_own_too():
-    agent = Agent((4,), 2, settings={"learner.optimizer": "rmsprop"}, device="cpu")
-    assert type(agent._learner.optimizer).__name__ == "OnePassRMSprop"
-    assert type(agent._learner.update).__name__ == "HandWrittenUpdate"
+@pytest.mark.parametrize(
+    ("optimizer", "name"), [("adam", "OnePassAdam"), ("adamw", "OnePassAdamW"), ("rmsprop", "OnePassRMSprop")]
+)
+def test_lean_backprop_goes_with_every_optimizer_in_a_loop_of_ones_own_too(optimizer, name):
+    agent = Agent((4,), 2, settings={"learner.optimizer": optimizer}, device="cpu")
+    assert type(agent._learner.optimizer).__name__ == name
+    assert type(agent._learner.update.backprop).__name__ == "Lean"
 
 
-def test_other_networks_and_optimizers_are_not_lean():
+def test_other_networks_are_not_lean():
     assert "lean_mlp" not in parts_of(SNAKE_CNN).switches
-    assert "lean_mlp" not in prepare("CartPole-v1", settings={"learner.optimizer": "rmsprop"}).switches
+    assert "lean_mlp" not in prepare("CartPole-v1", settings={"network.norm": "layer"}).switches
     with pytest.raises(UserError, match="lean_mlp does not apply"):
         prepare("snake", settings={"network.kind": "cnn", "switches.on": ["lean_mlp"]})
 
@@ -410,7 +446,7 @@ def test_a_relu_after_flatten_is_not_forgotten():
         )
         for off in (["target_ahead"], ["hand_written", "target_ahead"])
     )
-    assert type(fast.learner.update).__name__ == "HandWrittenUpdate"
+    assert type(fast.learner.update.backprop).__name__ == "HandWritten"
     same_updates(fast.learner, plain.learner, ((batch, batch) for batch in random_batches(plain, 20)))
 
 
@@ -429,18 +465,18 @@ def test_hand_written_builds_no_graph_and_trains_without_a_target_network():
     parts = parts_of(SNAKE_MLP, ["hand_written"], target="none")
     before = weights(parts.learner)
     for batch in random_batches(parts, 3):
-        loss, value = parts.learner.update(batch)
-        assert not loss.requires_grad
-        assert not value.requires_grad
+        learned = parts.learner.update(batch)
+        assert not learned.error.requires_grad
+        assert not torch.as_tensor(learned.loss).requires_grad
     assert any(not torch.equal(before[name], after) for name, after in weights(parts.learner).items())
 
 
 def test_a_network_of_the_users_own_keeps_autograd():
-    from fastdqn.learner.hand_written import can_be_written_by_hand
+    from fastdqn.learner.hand_written import why_not_by_hand
     from fastdqn.learner.network import QNetwork
 
     ours = parts_of(SNAKE_CNN).learner.online
-    assert can_be_written_by_hand(ours)
+    assert why_not_by_hand(ours) == ""
     for body in (
         nn.Linear(3, 2),
         nn.Sequential(nn.Linear(3, 2), nn.Tanh()),
@@ -450,7 +486,7 @@ def test_a_network_of_the_users_own_keeps_autograd():
         nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(18, 2)),
         nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), nn.Flatten(), nn.Linear(18, 2)),
     ):
-        assert not can_be_written_by_hand(QNetwork(body, "float32")), body
+        assert why_not_by_hand(QNetwork(body, "float32")), body
 
 
 @pytest.mark.skipif(bool(lacks("bf16", "cpu")), reason="needs bfloat16 instructions")
@@ -461,10 +497,10 @@ def test_short_copies_of_the_weights_are_never_stale(target):
     how = {"target": target, "target_every": 5, "target_tau": 0.3, "lr": 1e-2, "double": True}
     parts = parts_of(SNAKE_CNN, ["hand_written", "bf16"], **how)
     learner, config = parts.learner, parts.config.learner
-    goal = without_graph(make_goal(learner.online, learner.target, config))
-    expected = in_short_numbers(make_loss(learner.online, goal, config), "cpu", torch.bfloat16)
+    loss_of = make_loss(config, learner.online.head)
+    expected = PassesAndLoss(learner.online, learner.target, loss_of, precision=autocast("cpu", torch.bfloat16))
     for batch in random_batches(parts, 40):
-        loss, value = (number.item() for number in expected(batch))
+        loss, value = (number.item() for number in expected(batch)[:2])
         learner.train_on(batch)
         our_loss, our_value = learner.read_means()
         assert our_loss == pytest.approx(loss, rel=0.02)

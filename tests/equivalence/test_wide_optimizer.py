@@ -8,7 +8,7 @@ from torch import nn
 from fastdqn.learner.flat import APART, flat_of, lay_flat, like_in
 from tests.equivalence.updates import CATCH_NATURE, SNAKE_CNN, SNAKE_MLP, check_switch, parts_of, random_batches, weights
 
-OPTIMIZERS = pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+OPTIMIZERS = pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
 
 
 def network():
@@ -52,7 +52,7 @@ def test_weights_apart_are_no_stretch():
 def test_wide_optimizer(setup, optimizer, clip_grad_norm):
     how = {"optimizer": optimizer, "clip_grad_norm": clip_grad_norm, "optimizer_eps": 1e-3}
     fast, _ = check_switch(setup, "wide_optimizer", on=["hand_written"], off=["tf32"], device="cuda", updates=50, **how)
-    assert type(fast.optimizer).__name__ == {"adam": "WideAdam", "rmsprop": "WideRMSprop"}[optimizer]
+    assert type(fast.optimizer).__name__ == {"adam": "WideAdam", "adamw": "WideAdamW", "rmsprop": "WideRMSprop"}[optimizer]
 
 
 @pytest.mark.gpu

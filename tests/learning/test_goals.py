@@ -9,6 +9,8 @@ import pytest
 
 import fastdqn
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import json, sys, fastdqn
 env, seed, settings = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
@@ -25,7 +27,7 @@ def train_apart(folder, env, seed, settings):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.slow
+@pytest.mark.alone  # trains on two cores by itself
 @pytest.mark.timeout(1800)
 def test_cartpole_475_on_7_of_8_seeds(tmp_path):
     """The fixed preset, 60,000 steps, the weights as saved at the end, 100 greedy games."""
@@ -36,7 +38,6 @@ def test_cartpole_475_on_7_of_8_seeds(tmp_path):
     assert sum(run["mean"] >= 475 for run in runs) >= 7
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_snake_10_within_the_steps_of_the_demo(tmp_path):
     """The demo is limited by time; this is the same preset limited by steps, so that a slow machine judges the same run."""
@@ -46,7 +47,7 @@ def test_snake_10_within_the_steps_of_the_demo(tmp_path):
     assert run["mean"] >= 10
 
 
-@pytest.mark.slow
+@pytest.mark.alone  # trains on two cores by itself
 @pytest.mark.timeout(1800)
 def test_catch_is_solved_from_a_stack_of_4_and_not_from_one_frame(tmp_path):
     """The pixel path end to end: 84x84 frames, ring, stacks, convolutions."""
@@ -60,7 +61,6 @@ def test_catch_is_solved_from_a_stack_of_4_and_not_from_one_frame(tmp_path):
     assert blind["mean"] <= 0.4
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_pong_runs_20000_steps(runs, capsys):
     pytest.importorskip("ale_py")

@@ -19,6 +19,8 @@ from fastdqn.prepare import prepare
 from fastdqn.replay.ring import TAIL
 from fastdqn.runner.ports import Parts
 
+pytestmark = pytest.mark.slow
+
 FOUND = ("does not learn", "learns worse")
 SEEDS, OTHER_SEEDS = range(8), range(8, 16)
 
@@ -188,8 +190,8 @@ def ends_forgotten(parts: Parts) -> None:
 def only_the_oldest_rows(parts: Parts) -> None:
     sampler = parts.replay.sampler
 
-    def oldest(ring, batch_size):
-        lane, age = np.arange(batch_size) % ring.num_lanes, np.arange(batch_size) // ring.num_lanes
+    def oldest(ring, batch_size, batches=1):
+        age, lane = np.divmod(np.arange(batch_size * batches), ring.num_lanes)
         row = ring.valid_starts(sampler.stack, sampler.n_step)[0][lane] + age
         usable = (ring.flags[lane, row % ring.T] & TAIL) == 0
         return lane, row, usable.astype(np.float32)
@@ -260,6 +262,7 @@ def sleeps_while_drawing(parts: Parts) -> None:
     parts.learner.draw = drawn
 
 
+@pytest.mark.alone
 def test_a_sleep_in_a_part_is_called_slower():
     job = job_of("corridor", **{"replay.capacity": 2000})  # all of which is filled before the clock starts
     healthy, sleepy = [], []

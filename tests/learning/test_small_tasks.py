@@ -2,6 +2,7 @@
 
 import gymnasium
 import numpy as np
+import pytest
 from gymnasium import spaces
 
 import fastdqn
@@ -62,6 +63,7 @@ def test_the_textbook_path_learns_the_same(runs):
     assert run.score.mean == 5.0
 
 
+@pytest.mark.slow
 def test_cartpole_gets_better_within_12000_steps(runs):
     settings = {"evaluator.episodes": 20, "evaluator.lanes": 20, "limits.steps": 12_000}
     run = fastdqn.train("CartPole-v1", seed=1, settings=settings, quiet=True)
@@ -71,6 +73,7 @@ def test_cartpole_gets_better_within_12000_steps(runs):
     assert run.score.mean > 120
 
 
+@pytest.mark.slow
 def test_snake_on_a_small_board_learns_to_eat(runs):
     settings = {
         "env.dim": 6,

@@ -82,8 +82,8 @@ class CheckingRole(learner.LearnerRole):
         self.parts.replay.sample = self._sample_and_check
         self.checked = self.wrong = 0
 
-    def _sample_and_check(self, batch_size):
-        batch = self._sample(batch_size)
+    def _sample_and_check(self, batch_size, batches=1):
+        batch = self._sample(batch_size, batches)
         drawn = np.asarray(batch.weight) > 0
         self.checked += int(drawn.sum())
         self.wrong += int((wrong_windows(batch, **self._how) & drawn).sum())

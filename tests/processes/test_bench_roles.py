@@ -78,6 +78,7 @@ def test_a_placement_that_cannot_be_is_told_and_not_measured(monkeypatch, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_run_in_processes_is_trained_in_processes_and_judged(monkeypatch):
     """It was trained inline once, whatever the runner."""
     from fastdqn.bench import learning
@@ -106,6 +107,7 @@ class SlowEnv(CountingEnv):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_who_waits_is_told_in_shares_of_the_time():
     told = measure(prepare(SlowEnv, settings=COUNTING | {"runner": "processes", "device": "cpu"}), 1.0).details
     assert 50 < told["learner_waits_percent"] <= 100

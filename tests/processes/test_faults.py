@@ -18,7 +18,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from fastdqn.cli import INTERRUPTED_EXIT, TERMINATED_EXIT
+from tests.processes import leftovers
 from tests.unit.tiny import TINY, as_arguments
+
+pytestmark = pytest.mark.alone
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60  # for anything to come about; all of it takes a few
@@ -235,6 +238,7 @@ def test_a_killed_evaluator_is_replaced(drill):
     assert json.loads(max(run.scores()).read_text())["step"] == run.rows()[-1]["step"], "the final weights are judged"
 
 
+@pytest.mark.slow
 def test_a_killed_learner_ends_the_run(drill):
     """Nobody else holds what was learned: what was saved before stays as it is."""
     run = drill(settings={"evaluator.every_steps": 200}, pace={"actor": 0.002})
@@ -250,10 +254,11 @@ def test_a_killed_learner_ends_the_run(drill):
     assert not (run.run / "roles.json").exists()
 
 
-@pytest.mark.parametrize("moment", ["in training", pytest.param("at birth", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["in training", "at birth"])
 def test_nobody_outlives_a_killed_parent(drill, moment):
     """Neither a role that hangs in C, which only the kernel can end, nor one that had not begun to live."""
-    before = set(os.listdir("/dev/shm"))
+    before = leftovers.names()
     run = drill("drills/PausesInC-v0", settings={"actor.count": 2})
     run.born("learner", "evaluator", "actor0", "actor1")
     if moment == "in training":
@@ -263,7 +268,7 @@ def test_nobody_outlives_a_killed_parent(drill, moment):
     run.kill(run.process.pid)
     assert run.process.wait(10) == -signal.SIGKILL
     run.nobody_left(10)
-    assert set(os.listdir("/dev/shm")) <= before
+    assert not leftovers.left_since(before)
 
 
 # --- raising -------------------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from fastdqn.runner.board import Board, board_fields
 from fastdqn.runner.shared import ALIGNMENT, make_shared, open_shared, size_of
 from fastdqn.runner.slots import SLOTS, Push, SlotSink, SlotSource, StoppedError, push_of, slot_fields
 from fastdqn.transition import Block, EnvSpec
+from tests.processes import leftovers
 
 A_MINUTE = 60.0  # that nothing here takes unless it has been lost for good
 
@@ -97,15 +98,15 @@ def test_fields_do_not_overlap(kinds):
 
 
 def test_nothing_is_left_behind():
-    names, descriptors = set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
+    names, descriptors = leftovers.names(), len(os.listdir("/proc/self/fd"))
     shared = make_shared({"words": ((1000,), np.int64)}, "numbers")
     other = open_shared(shared.address)
-    assert set(os.listdir("/dev/shm")) <= names, "it has no name, so nobody has to take it away"
+    assert not leftovers.left_since(names), "it has no name, so nobody has to take it away"
     shared.close()
     other.close()
     del shared, other
     assert len(os.listdir("/proc/self/fd")) == descriptors
-    assert set(os.listdir("/dev/shm")) <= names
+    assert not leftovers.left_since(names)
 
 
 def test_memory_that_is_not_there_is_refused_at_once(monkeypatch):

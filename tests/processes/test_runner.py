@@ -30,8 +30,10 @@ from fastdqn.runner.limits import Limits
 from fastdqn.runner.ports import Stop
 from fastdqn.runner.slots import SLOTS
 from fastdqn.train import Run
-from tests.processes import checking
+from tests.processes import checking, leftovers
 from tests.processes.counting import GAME_STEPS, CountingEnv, make_counting
+
+pytestmark = pytest.mark.alone
 
 TRAIN = importlib.import_module("fastdqn.train")  # the module: `fastdqn.train` is the function
 PROCESSES = importlib.import_module("fastdqn.processes.runner")
@@ -129,7 +131,7 @@ class Traces:
                 files.append(os.readlink(f"/proc/self/fd/{descriptor}").partition("[")[0])
             except FileNotFoundError:  # the one that the list was read through
                 continue
-        return cls(frozenset(children), tuple(sorted(files)), frozenset(os.listdir("/dev/shm")))
+        return cls(frozenset(children), tuple(sorted(files)), frozenset(leftovers.names()))
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,13 @@ def played(tmp_path_factory):
 
 
 on_both_runners = pytest.mark.parametrize("runner", ["inline", "processes"])
-HELD = ["steps", "episodes", "target"]  # plans whose samples per step are held; in processes: push = step, episode, 7
+slowly_on_both = pytest.mark.parametrize("runner", ["inline", pytest.param("processes", marks=pytest.mark.slow)])
+LONG = ["episodes", "target"]  # in processes they take half a minute each
+HELD = [  # plans whose samples per step are held; in processes: push = step, episode, 7
+    pytest.param(plan, runner, marks=pytest.mark.slow if plan in LONG and runner == "processes" else ())
+    for plan in ("steps", "episodes", "target")
+    for runner in ("inline", "processes")
+]
 
 
 # ---------------------------------------------------------------- on both runners
@@ -204,8 +212,7 @@ def test_a_run_plays_learns_saves_and_is_judged(played, runner):
     assert run.folder.config().runner == runner
 
 
-@on_both_runners
-@pytest.mark.parametrize("plan", HELD)
+@pytest.mark.parametrize(("plan", "runner"), HELD)
 def test_there_are_as_many_updates_as_the_steps_have_earned(played, runner, plan):
     """At every line of the metrics and at every evaluation, to the last update."""
     run = played(plan, runner).run
@@ -218,8 +225,7 @@ def earned(steps):
     return max(0, (steps - WARMUP) // STEPS_PER_UPDATE)
 
 
-@on_both_runners
-@pytest.mark.parametrize("plan", HELD)
+@pytest.mark.parametrize(("plan", "runner"), HELD)
 def test_the_samples_per_step_are_held(played, runner, plan):
     """Over any stretch of HELD_FOR steps, or 50 pushes if those are more, they are those of the config."""
     run = played(plan, runner).run
@@ -234,7 +240,7 @@ def test_the_samples_per_step_are_held(played, runner, plan):
     assert np.abs(samples / config.samples_per_step - 1).max() <= OFF_BY
 
 
-@on_both_runners
+@slowly_on_both
 def test_the_episode_limit(played, runner):
     """In processes, three actors hand over game by game."""
     run = played("episodes", runner).run
@@ -257,7 +263,7 @@ def test_the_time_limit(played, runner):
     assert run.folder.scores() == []
 
 
-@on_both_runners
+@slowly_on_both
 def test_the_target_and_the_evaluations_on_the_way(played, runner):
     """Inline each time so many steps have passed; an evaluator in a process of its own, as often as it can keep up with."""
     run = played("target", runner).run
@@ -337,6 +343,7 @@ def test_the_check_of_windows_finds_what_is_wrong(fault):
     assert (checking.wrong_windows(batch, **how) & (batch.weight > 0)).any()
 
 
+@pytest.mark.slow
 def test_a_million_windows_from_three_actors_and_none_is_wrong(played):
     """Frames, actions, returns and discounts, value by value, and all that was trained on as well."""
     game = played("episodes", "processes")
@@ -397,14 +404,15 @@ def test_an_actor_plays_with_weights_of_a_moment_ago(played):
     assert game.told("published.json")["played_with"] >= game.run.steps - SYNC - LANES - rounds_ahead * LANES
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("plan", [pytest.param(plan, marks=pytest.mark.slow if plan in LONG else ()) for plan in PLANS])
 def test_nothing_stays_behind(played, plan):
-    """No process, no open file, no shared memory. Only the helper of multiprocessing stays for the next run."""
+    """No process, no open file, no shared memory. Only the helper of multiprocessing stays for the next run. A name in
+    shared memory that comes and goes is another program's."""
     game = played(plan, "processes")
     assert game.run.updates > 0
     assert game.after.children == game.before.children
     assert game.after.files == game.before.files
-    assert game.after.names <= game.before.names
+    assert not (game.after.names - game.before.names) & leftovers.names()
     assert not [name for name in os.listdir(game.run.path) if name.endswith((".stack", ".tmp")) or name == "roles.json"]
 
 
@@ -473,10 +481,8 @@ def test_there_must_be_lanes_for_all_actors():
         prepare(make_counting, settings=settings | {"actor.count": 3})
 
 
-@pytest.mark.parametrize(
-    "learn",
-    [checking.learn_until_memory_runs_out, pytest.param(checking.learn_until_the_device_is_full, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("learn", [checking.learn_until_memory_runs_out, checking.learn_until_the_device_is_full])
 def test_memory_that_runs_out_in_a_role_ends_with_a_sentence(learn, tmp_path):
     with pytest.raises(UserError, match=r"The memory of (cpu|this machine) ran out") as caught:
         train(Plan(limits={"steps": 500}, settings={}, apart={}, learn=learn), "processes", tmp_path / "run")

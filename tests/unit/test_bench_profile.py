@@ -45,9 +45,9 @@ def play():
         seen = SimpleNamespace(parts=parts, drawn=0, updated=0, asked=0, batches=[])
         sample, update, greedy = parts.replay.sample, parts.learner.update, parts.actor.policy._greedy
 
-        def counting_sample(size):
+        def counting_sample(size, batches=1):
             seen.drawn += 1
-            return sample(size)
+            return sample(size, batches)
 
         def counting_update(batch):
             seen.updated += 1

@@ -254,17 +254,18 @@ def test_help_of_each(cli, command):
     assert "--name" in out
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_loads_nothing_heavy(command):
+def test_help_loads_nothing_heavy():
     script = (
         "import sys\nfrom fastdqn.cli import main\n"
-        f"try: main(['bench', {command!r}, '--help'])\nexcept SystemExit as e: assert not e.code\n"
-        "heavy = {'torch', 'numba', 'matplotlib', 'ale_py', 'pydantic', 'stable_baselines3'} & set(sys.modules)\n"
-        "print('HEAVY', sorted(heavy))"
+        f"for command in {COMMANDS!r}:\n"
+        "    try: main(['bench', command, '--help'])\n    except SystemExit as e: assert not e.code\n"
+        "    heavy = {'torch', 'numba', 'matplotlib', 'ale_py', 'pydantic', 'stable_baselines3'} & set(sys.modules)\n"
+        "    print('HEAVY', sorted(heavy), command)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith("HEAVY []")
+    told = [line for line in done.stdout.splitlines() if line.startswith("HEAVY ")]
+    assert told == [f"HEAVY [] {command}" for command in COMMANDS]
 
 
 # ---------------------------------------------------------------- good paths, the speeds made up
@@ -388,6 +389,7 @@ def gone(process):
     return True
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(tmp_path):
     command = [sys.executable, "-m", "fastdqn", "bench", "ladder", "snake", *TINY, "--seconds", "1", "--repeats", "1"]
     process = subprocess.Popen(
@@ -427,6 +429,7 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_small_measurements_for_real(cli, runs):
     assert cli("throughput", "--episodes", "5", "--steps", "30", "--name", "throughput")[0] == 0
     assert cli("envs", "snake", *TINY, "--lanes", "1,4", "--seconds", "0.4", "--repeats", "1", "--name", "envs")[0] == 0

@@ -101,6 +101,16 @@ def test_an_unknown_setting_names_the_nearest(key, suggested):
     assert "fastdqn settings" in sentence
 
 
+@pytest.mark.parametrize("key", ["priority_alpha", "priority_beta", "priority_beta_end"])
+def test_settings_of_prioritised_replay_need_it(key):
+    sentence = refusal({f"replay.{key}": 0.7})
+    assert sentence == f"replay.{key}=0.7 is for prioritised replay: set replay.prioritised=true."
+    config = make_config("snake", "default", {f"replay.{key}": 0.7, "replay.prioritised": True})
+    assert getattr(config.replay, key) == 0.7
+    again = validate(yaml.safe_load(to_yaml(make_config("snake", "default", {}))))
+    assert not again.replay.prioritised, "a file that names every setting is no wish"
+
+
 def test_a_setting_without_its_section_finds_it():
     assert "learner.batch_size" in refusal({"batch_size": 1})
 
@@ -117,13 +127,16 @@ def test_a_setting_without_its_section_finds_it():
         ("learner.batch_size", 1.5),
         ("learner.batch_size", "many"),
         ("learner.target_tau", 0),
-        ("learner.loss", "l1"),
+        ("learner.optimizer", "sgd"),
         ("learner.double", "perhaps"),
         ("actor.lanes", 0),
         ("actor.epsilon_end", 1.5),
         ("replay.n_step", 0),
         ("replay.stack", 17),
         ("replay.capacity", 0),
+        ("replay.priority_alpha", 1.1),
+        ("replay.priority_beta", -0.1),
+        ("replay.priority_beta_end", 1.1),
         ("limits.steps", 0),
         ("limits.minutes", 0),
         ("limits.minutes", "inf"),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from fastdqn.dice import Dice, fraction, mix, remainder
+from fastdqn.dice import Dice, fine_fraction, fraction, mix, remainder
 from fastdqn.env import snake_rules
 
 words = st.integers(0, 2**64 - 1)
@@ -33,11 +33,16 @@ def test_throws_are_uniform_and_never_the_same():
     assert len(set(first.tolist()) & set(second.tolist())) == 0
     for thrown in (first, second):
         assert chisquare(np.bincount(remainder(thrown, 10).numpy())).pvalue > 0.001
-        shares = fraction(thrown).numpy()
-        assert shares.min() >= 0.0
-        assert shares.max() < 1.0
-        assert kstest(shares, "uniform").pvalue > 0.001
+        for shares in (fraction(thrown).numpy(), fine_fraction(thrown).numpy()):
+            assert shares.min() >= 0.0
+            assert shares.max() < 1.0
+            assert kstest(shares, "uniform").pvalue > 0.001
     assert abs(np.corrcoef(fraction(first), fraction(second))[0, 1]) < 0.02
+
+
+@given(word=words)
+def test_a_fine_fraction_holds_53_bits(word):
+    assert float(fine_fraction(signed(word))) == (word >> 11) / 2**53 < 1.0
 
 
 def test_seeds_give_other_dice():

@@ -66,6 +66,7 @@ def fastdqn_process(folder, *arguments, **options):
 ENDLESS = ["train", "snake", "--minutes", "5", "--run", "endless", *as_arguments(TINY)]
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_the_run_and_saves_the_model(tmp_path):
     """`fastdqn train ... | head -1`: the view fails at its second line, the work is ended first, then saved."""
     process = fastdqn_process(tmp_path, *ENDLESS, stdout=subprocess.PIPE)

@@ -47,6 +47,7 @@ def growth_per_step(probe, rounds):
     return (after - before) / steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", ROUNDS)
 def test_a_step_leaves_nothing_behind(env):
     probe = warm(env)
@@ -56,6 +57,7 @@ def test_a_step_leaves_nothing_behind(env):
         probe.close()
 
 
+@pytest.mark.slow
 def test_a_frame_kept_at_each_tick_would_be_noticed():
     probe = warm("snake")
     kept, observe = [], probe.parts.actor.policy.observe

@@ -7,18 +7,20 @@ import pytest
 import torch
 from torch import nn
 
-from fastdqn.build import build_learner
-from fastdqn.config import LearnerConfig, NetworkConfig, make_config
+from fastdqn.build import build_learner, settle_switches, why_not_for
+from fastdqn.config import LearnerConfig, NetworkConfig, SwitchConfig, make_config
 from fastdqn.errors import UserError
+from fastdqn.learner.backprop import Autograd, PassesAndLoss
+from fastdqn.learner.heads import Values
 from fastdqn.learner.learner import Learner
-from fastdqn.learner.loss import make_goal, make_loss, without_graph
+from fastdqn.learner.loss import make_loss
 from fastdqn.learner.network import QNetwork, choose_kind, make_network
 from fastdqn.learner.optimizer import make_optimizer
+from fastdqn.learner.step import PlainStep
 from fastdqn.learner.transfer import plain_transfer
-from fastdqn.learner.update import make_target_rule, make_update
+from fastdqn.learner.update import Update, make_target_rule
 from fastdqn.metrics import Timers
 from fastdqn.schedules import learning_rate
-from fastdqn.switches import resolve
 from fastdqn.transition import Batch, EnvSpec
 
 
@@ -28,9 +30,12 @@ class Table(nn.Module):
     def __init__(self, rows):
         super().__init__()
         self.rows = nn.Parameter(torch.tensor(rows, dtype=torch.float32))
+        self.head, self.own, self.body = Values(), False, nn.Identity()
 
     def forward(self, state):
         return self.rows[state.long()[:, 0]]
+
+    outputs, evaluating = forward, QNetwork.evaluating
 
 
 def batch(action=(0,), returns=(0.0,), discount=(0.0,), next_state=(1,), weight=(1.0,), state=(0,)):
@@ -52,11 +57,11 @@ TARGET = [[0.0, 0.0], [10.0, 20.0]]
 
 def loss_function(online, target, double=False, error="mse"):
     config = LearnerConfig(double=double, loss=error)
-    return make_loss(online, make_goal(online, target, config), config)
+    return PassesAndLoss(online, target, make_loss(config, online.head))
 
 
 def loss_of(drawn, double=False, error="mse"):
-    loss, q_mean = loss_function(Table(ONLINE), Table(TARGET), double, error)(drawn)
+    loss, q_mean, _ = loss_function(Table(ONLINE), Table(TARGET), double, error)(drawn)
     return loss.item(), q_mean.item()
 
 
@@ -99,15 +104,15 @@ def test_an_ignored_draw_moves_nothing():
     assert online.rows.grad.tolist() == [[-2.0, 0.0], [0.0, 0.0]]  # d/dq of (3 - q)^2 / 2 at q = 1
 
 
-@pytest.mark.parametrize("wrapped", [lambda goal: goal, without_graph], ids=["textbook", "no_grad"])
+@pytest.mark.parametrize("without_graph", [False, True], ids=["textbook", "no_grad"])
 @pytest.mark.parametrize("double", [False, True])
-def test_no_gradient_flows_through_the_target(double, wrapped):
+def test_no_gradient_flows_through_the_target(double, without_graph):
     online, target = Table(ONLINE), Table(TARGET)
     config = LearnerConfig(double=double, loss="mse")
     drawn = batch(action=[1], returns=[1], discount=[0.9])
-    goal = wrapped(make_goal(online, target, config))
-    assert not goal(drawn).requires_grad
-    make_loss(online, goal, config)(drawn)[0].backward()
+    passes = PassesAndLoss(online, target, make_loss(config, online.head), without_graph)
+    assert [answer.requires_grad for answer in passes.look_ahead(drawn)] == [not without_graph]
+    passes(drawn)[0].backward()
     assert target.rows.grad is None
     assert online.rows.grad[1].tolist() == [0.0, 0.0], "the next state's row is only looked at"
 
@@ -150,7 +155,7 @@ class Replayed:
     def __init__(self, drawn):
         self.drawn = drawn
 
-    def sample(self, batch_size):
+    def sample(self, batch_size, batches=1):
         return self.drawn
 
 
@@ -160,8 +165,10 @@ SPEC = EnvSpec("table", (1,), np.dtype(np.int64), num_actions=2)
 def learner_for(drawn, off=(), **settings) -> Learner:
     config = make_config("snake", "default", {f"learner.{key}": value for key, value in settings.items()})
     notes = []
-    switches, _ = resolve((), off)
-    learner = build_learner(config, SPEC, 1, Table(ONLINE), Replayed(drawn), "cpu", Timers(), switches, notes)
+    online = Table(ONLINE)
+    config = config.model_copy(update={"switches": SwitchConfig(off=(*off, "target_ahead"))})
+    switches, _ = settle_switches(config, "cpu", online, why_not_for(online, config))
+    learner = build_learner(config, SPEC, 1, online, Replayed(drawn), "cpu", Timers(), switches, notes)
     assert notes == []
     return learner
 
@@ -189,9 +196,9 @@ def gradient_after(drawn, **settings):
     config = LearnerConfig(loss="mse", **settings)
     online, target = Table(ONLINE), Table(TARGET)
     optimizer = torch.optim.SGD(online.parameters(), lr=1.0)
-    loss_of_batch = make_loss(online, make_goal(online, target, config), config)
-    loss, _ = make_update(loss_of_batch, optimizer, config.clip_grad_norm)(drawn)
-    assert not loss.requires_grad
+    passes = PassesAndLoss(online, target, make_loss(config, online.head))
+    update = Update(Autograd(passes, passes, optimizer.zero_grad), PlainStep(optimizer, config.clip_grad_norm))
+    assert not update(drawn).loss.requires_grad
     return np.array(ONLINE) - online.rows.detach().numpy()  # SGD with rate 1 moves by the gradient
 
 
@@ -436,3 +443,20 @@ def test_the_target_begins_as_a_copy():
     learner.load_state(before)
     assert learner.updates == 0
     assert learner.online.rows.tolist() == ONLINE
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
+def test_a_state_from_a_graph_goes_on_without_one(optimizer):
+    """Saved where whatever changes is a tensor, loaded where nothing is: how it is computed belongs to the learner."""
+    drawn = batch(returns=[3.0])
+    learner = learner_for(drawn, off=("one_pass_optimizer",), optimizer=optimizer)
+    learner.train(2)
+    state = learner.state()
+    for group in state["optimizer"]["param_groups"]:
+        group |= {"capturable": True, "lr": torch.tensor(group["lr"])}
+    other = learner_for(drawn, off=("one_pass_optimizer",), optimizer=optimizer)
+    other.load_state(state)
+    for each in (learner, other):
+        each.train(1)
+    assert not other.optimizer.param_groups[0]["capturable"]
+    torch.testing.assert_close(other.online.rows, learner.online.rows)

@@ -82,16 +82,20 @@ def family_of(process):
 # Both programs, from outside
 
 
+ONE, FOUR = ({"envs": envs, "workers": "dummy", "threads": 1} for envs in (1, 4))
+
+
 @pytest.mark.parametrize(
-    ("program", "options"),
+    ("program", "options", "env"),
     [
-        ("plain_script", {}),
-        pytest.param("peer_sb3", {"envs": 1, "workers": "dummy", "threads": 1}, marks=[needs_sb3, pytest.mark.slow]),
-        pytest.param("peer_sb3", {"envs": 4, "workers": "dummy", "threads": 1}, marks=needs_sb3),
+        pytest.param("plain_script", {}, "snake", id="plain_script-snake"),
+        pytest.param("plain_script", {}, "CartPole-v1", marks=pytest.mark.slow, id="plain_script-CartPole-v1"),
+        pytest.param("peer_sb3", ONE, "snake", marks=[needs_sb3, pytest.mark.slow], id="sb3-1-snake"),
+        pytest.param("peer_sb3", ONE, "CartPole-v1", marks=[needs_sb3, pytest.mark.slow], id="sb3-1-CartPole-v1"),
+        pytest.param("peer_sb3", FOUR, "snake", marks=[needs_sb3, pytest.mark.slow], id="sb3-4-snake"),
+        pytest.param("peer_sb3", FOUR, "CartPole-v1", marks=needs_sb3, id="sb3-4-CartPole-v1"),
     ],
-    ids=["plain_script", "sb3-1", "sb3-4"],
 )
-@pytest.mark.parametrize("env", ["snake", "CartPole-v1"])
 def test_a_program_trains_and_answers_with_its_speed(program, options, env):
     code, speed = ask(program, task_for(env, **options))
     assert code == 0
@@ -198,6 +202,7 @@ def test_the_plain_script_uses_nothing_of_ours_but_environment_settings_and_netw
         "bench.child",
         "bench.turns",
         "bench.clock",
+        "bench.work",
         "config",
         "errors",
         "learner.network",
@@ -205,6 +210,7 @@ def test_the_plain_script_uses_nothing_of_ours_but_environment_settings_and_netw
     }
 
 
+@pytest.mark.slow
 def test_the_plain_script_learns_cartpole():
     settings = {
         "network.hidden": [64, 64],

@@ -199,6 +199,21 @@ def test_every_buffer_is_counted():
     assert job.parameters == 1284
 
 
+@pytest.mark.parametrize("device_ring", [False, True])
+def test_priorities_are_counted_where_they_are(device_ring, tensors_on_the_cpu):
+    on = ["device_ring"] if device_ring else []
+    off = {*tensors_on_the_cpu(on), *([] if device_ring else ["device_ring"])}
+    switches = {"switches.on": on, "switches.off": sorted(off)}
+    job = prepare("snake", settings=TINY_SNAKE | {"device": "cpu", "replay.prioritised": True} | switches)
+    need = next(need for need in job.needs if need.name == "priorities")
+    replay = build_replay(job.config, job.kind.spec, 1, "cpu", job.switches)
+    if device_ring:
+        held = 8 * (replay.priorities._all.numel() + replay.priorities.sums.numel())
+    else:
+        held = replay.sampler.tree.nodes.nbytes
+    assert (need.bytes, need.on_device, need.on_disk) == (held, device_ring, False)
+
+
 def test_weights_are_counted_without_memory_for_them(monkeypatch):
     """Else a network that is too large would be allocated before it can be refused."""
     module, built = importlib.import_module("fastdqn.prepare"), []

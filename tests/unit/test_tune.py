@@ -543,6 +543,7 @@ def test_roles_apart_are_chosen_where_they_are_faster(cache, quick, monkeypatch)
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_roles_apart_work_in_their_turns_only():
     """Real processes: between two turns nothing is played and nothing is learned."""
     job = prepare("CartPole-v1", settings={"device": "cpu", "runner": "processes", "learner.threads": 1})

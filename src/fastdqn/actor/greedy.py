@@ -1,5 +1,7 @@
 """From a network to greedy actions: the textbook way, and without autograd (switch `inference_mode`)."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,19 @@ from fastdqn.actor.policy import Greedy
 from fastdqn.actor.recorder import Values
 
 
+def evaluating_of(network: nn.Module) -> Callable[[], AbstractContextManager[Any]]:
+    """Within it a network that may act otherwise while it is trained (dropout, batch norm) acts as one that is not."""
+    evaluating: Callable[[], AbstractContextManager[Any]] = getattr(network, "evaluating", nullcontext)
+    return evaluating
+
+
 def make_greedy(network: nn.Module, device: str) -> Greedy:
     """Textbook: the forward pass records an autograd graph that is thrown away."""
+    evaluating = evaluating_of(network)
 
     def greedy(states: np.ndarray) -> np.ndarray:
-        values = network(torch.from_numpy(states).to(device))
+        with evaluating():
+            values = network(torch.from_numpy(states).to(device))
         actions: Any = values.argmax(1).cpu().numpy()
         return np.asarray(actions)
 
@@ -33,9 +43,10 @@ def without_autograd(greedy: Greedy) -> Greedy:
 
 def make_values(network: nn.Module, device: str) -> Values:
     """The values of all actions, for who wants to look at them."""
+    evaluating = evaluating_of(network)
 
     def values(states: np.ndarray) -> np.ndarray:
-        with torch.inference_mode():
+        with torch.inference_mode(), evaluating():
             return np.asarray(network(torch.from_numpy(states).to(device)).float().cpu().numpy())
 
     return values

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fastdqn.actor.greedy import evaluating_of
 from fastdqn.dice import Dice, fraction, remainder
 from fastdqn.graphs import Launcher, as_it_is
 from fastdqn.transition import DeviceBlock, EnvSpec, Tick
@@ -69,6 +70,7 @@ class Chooser:
     ) -> None:
         count, device = lanes.stop - lanes.start, ring.device
         self._network, self._ring, self._lanes, self._num_actions, self._stack = network, ring, lanes, num_actions, stack
+        self._evaluating = evaluating_of(network)
         self.dice = Dice(seed, device)
         self.rng = np.random.default_rng(seed)  # for steps that are random anyway: the device is not asked
         self._epsilon = torch.ones((), device=device)
@@ -103,7 +105,8 @@ class Chooser:
 
     @torch.no_grad()
     def choose_on_device(self) -> None:
-        greedy = self._network(self._ring.newest_states(self._lanes, self._stack)).argmax(1)
+        with self._evaluating():
+            greedy = self._network(self._ring.newest_states(self._lanes, self._stack)).argmax(1)
         self.actions.copy_(explore(greedy, self._epsilon, self._num_actions, self.dice))
 
 

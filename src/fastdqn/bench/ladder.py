@@ -10,7 +10,7 @@ from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import speed_columns, why_so_fast, windows_of
 from fastdqn.bench.verdict import ratio_interval
 from fastdqn.bench.work import Work
-from fastdqn.build import FOR_SOME_ONLY, active_switches, applying
+from fastdqn.build import active_switches, why_not
 from fastdqn.errors import UserError
 from fastdqn.hardware import lacks
 from fastdqn.prepare import Job
@@ -53,7 +53,7 @@ def rungs(job: Job, leave_one_out: bool = False) -> list[Rung]:
 
 def _extra(job: Job, switch: Switch, top: str) -> Rung | None:
     """The default with one more switch; None for one that belongs to other environments or networks."""
-    if switch.name in FOR_SOME_ONLY - applying(job.config, job.kind):
+    if switch.name in why_not(job.config, job.kind):
         return None
     lacking = [lacks(need, job.device) for need in switch.machine]
     lacking += [name for name in switch.needs if name not in job.switches]

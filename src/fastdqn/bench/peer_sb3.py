@@ -25,10 +25,12 @@ from torch.nn.utils import parameters_to_vector
 from fastdqn.bench.child import Stretch, serve
 from fastdqn.bench.clock import Clock
 from fastdqn.bench.turns import turns_of
+from fastdqn.bench.work import parts_beyond_plain
 from fastdqn.config import Config
 from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError, missing_package
 from fastdqn.learner.network import DEFAULT_CHANNELS, DEFAULT_HIDDEN, choose_kind, make_network
+from fastdqn.learner.optimizer import OPTIMIZERS, options_of
 from fastdqn.prepare import Job, prepare
 from fastdqn.run.preflight import Need, check_memory
 
@@ -70,6 +72,8 @@ def find_rhythm(config: Config, envs: int) -> Rhythm:
 
 def refuse_what_it_cannot_do(config: Config) -> None:
     learner = config.learner
+    if beyond := parts_beyond_plain(config):
+        raise UserError(f"The DQN of stable-baselines3 has no {beyond}. Compare without it.")
     if learner.double:
         raise UserError("stable-baselines3 has no double DQN. Compare with learner.double=false.")
     if learner.loss != "huber":
@@ -164,10 +168,7 @@ def convolutions(config: Config, kind: EnvKind, state_shape: tuple[int, ...]) ->
 
 def optimizer_arguments(config: Config) -> dict[str, Any]:
     learner = config.learner
-    if learner.optimizer == "adam":
-        return {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"eps": learner.optimizer_eps}}
-    options = {"alpha": 0.95, "eps": learner.optimizer_eps, "centered": True}
-    return {"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": options}
+    return {"optimizer_class": OPTIMIZERS[learner.optimizer], "optimizer_kwargs": options_of(learner)}
 
 
 def make_model(job: Job, rhythm: Rhythm, vec_env: Any) -> Any:

@@ -26,7 +26,12 @@ SEARCH_SECONDS = 3.0
 # What every side is asked to do; the network follows the kind of observation
 COMMON: dict[str, Any] = {
     "replay.n_step": 1,
+    "replay.prioritised": False,
+    "network.dueling": False,
+    "network.norm": "none",
     "learner.double": False,
+    "learner.munchausen": False,
+    "learner.loss": "huber",
     "learner.optimizer": "adam",
     "learner.lr": 1e-4,
     "learner.target": "hard",

@@ -27,6 +27,7 @@ from torch.nn.utils import parameters_to_vector
 from fastdqn.bench.child import Stretch, serve
 from fastdqn.bench.clock import Clock
 from fastdqn.bench.turns import turns_of
+from fastdqn.bench.work import parts_beyond_plain
 from fastdqn.config import Config, LearnerConfig
 from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError
@@ -130,7 +131,7 @@ def learn(
     else:
         next_value = next_values.max(1).values
     goal = rewards + config.gamma * (1 - ends) * next_value.detach()
-    loss = F.smooth_l1_loss(taken, goal) if config.loss == "huber" else F.mse_loss(taken, goal)
+    loss = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}[config.loss](taken, goal)
 
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
@@ -140,9 +141,9 @@ def learn(
 
 
 def make_optimizer(network: nn.Module, config: LearnerConfig) -> torch.optim.Optimizer:
-    if config.optimizer == "adam":
-        return torch.optim.Adam(network.parameters(), lr=config.lr, eps=config.optimizer_eps)
-    return torch.optim.RMSprop(network.parameters(), lr=config.lr, alpha=0.95, eps=config.optimizer_eps, centered=True)
+    if config.optimizer == "rmsprop":
+        return torch.optim.RMSprop(network.parameters(), lr=config.lr, alpha=0.95, eps=config.optimizer_eps, centered=True)
+    return {"adam": torch.optim.Adam}[config.optimizer](network.parameters(), lr=config.lr, eps=config.optimizer_eps)
 
 
 def follow(online: nn.Module, target: nn.Module, config: LearnerConfig, updates: int) -> None:
@@ -188,6 +189,8 @@ def refuse_what_it_cannot_do(config: Config, kind: EnvKind, envs: int) -> None:
         raise UserError(f"The plain script plays one environment, not {envs}.")
     if config.replay.n_step != 1:
         raise UserError(f"The plain script learns from single steps, not from replay.n_step={config.replay.n_step}.")
+    if beyond := parts_beyond_plain(config):
+        raise UserError(f"The plain script has no {beyond}. Compare without it.")
     if config.replay.capacity < config.learner.batch_size:
         raise UserError(f"replay.capacity={config.replay.capacity} does not hold learner.batch_size transitions.")
     env = kind.make_single()

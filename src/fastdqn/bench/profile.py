@@ -11,6 +11,7 @@ import torch
 
 from fastdqn.actor.games import Game
 from fastdqn.bench.measure import Change
+from fastdqn.learner.backprop import Learned
 from fastdqn.learner.learner import look_at_nothing
 from fastdqn.runner.ceiling import player_of
 from fastdqn.runner.ports import Parts
@@ -36,13 +37,15 @@ def constant_batch(parts: Parts) -> None:
 
 def no_optimizer_step(parts: Parts) -> None:
     """Losses and gradients are worked out, the weights stay."""
-    parts.learner.optimizer.step = lambda *given, **more: None  # type: ignore[method-assign,assignment]
+    parts.learner.optimizer.step = lambda *given, **more: None  # type: ignore[assignment]
 
 
 def no_loss(parts: Parts) -> None:
     """Batches are drawn and moved to the device, and nothing is done with them."""
     nothing = torch.zeros((), device=parts.device)
-    parts.learner.update, parts.learner.look_ahead = lambda batch: (nothing, nothing), look_at_nothing
+    learner, learned = parts.learner, Learned(nothing, nothing, nothing)
+    learner.look_ahead = look_at_nothing
+    learner.update = lambda batch: learned  # type: ignore[assignment]
 
 
 def random_actions(parts: Parts) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastdqn.bench.children import Task
+from fastdqn.config import Config
 from fastdqn.prepare import Job, prepare
 
 CORES = "cores"
@@ -29,6 +30,20 @@ class Work:
             "imports": list(self.imports),
             **more,
         }
+
+
+def parts_beyond_plain(config: Config) -> str:
+    """A part of learning that no other program here has, or the empty string."""
+    parts = {
+        "replay.prioritised": config.replay.prioritised,
+        "network.dueling": config.network.dueling,
+        "network.norm": config.network.norm != "none",
+        "network.kind=impala": config.network.kind == "impala",
+        "learner.munchausen": config.learner.munchausen,
+        "learner.optimizer=adamw": config.learner.optimizer == "adamw",
+        f"learner.loss={config.learner.loss}": config.learner.loss not in ("huber", "mse"),
+    }
+    return next((name for name, is_set in parts.items() if is_set), "")
 
 
 def without_cores(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from fastdqn.learner.dueling import Dueling
 from fastdqn.learner.flat import flat_of, like_in
-from fastdqn.learner.folding import Folding, folding_of
+from fastdqn.learner.folding import Folding, folding_of, split
 from fastdqn.learner.network import QNetwork
 from fastdqn.learner.pictures import make_prepare
 
@@ -24,30 +25,62 @@ Layers = list[tuple[nn.Module, bool]]  # a layer with weights (or Flatten), and 
 
 def chain_of(network: QNetwork) -> Layers | None:
     """The network's layers, or None: one of the user's own may be anything."""
-    body = getattr(network, "body", None)
-    if not isinstance(body, nn.Sequential):
-        return None
+    return None if why_no_chain(network) else _layers_of(_sequential(network))
+
+
+def why_no_chain(network: QNetwork) -> str:
+    """Why the network is no chain of layers that are known here, or the empty string."""
+    body = network.body
+    if type(body) is not nn.Sequential:  # a class made from it may have a forward of its own
+        return f"it is no plain nn.Sequential but {type(body).__name__}"
+    hooked = next((name for name, layer in network.named_modules() if _has_hooks(layer)), None)
+    if hooked is not None:
+        return f"it has a hook at {hooked or 'the whole'}"
+    strange = next((layer for layer in body if not _is_known(layer)), None)
+    if strange is not None:
+        return f"it has a layer that is not written out ({type(strange).__name__})"
+    chain = _layers_of(body)
+    if chain is None or type(chain[-1][0]) not in (nn.Linear, Dueling) or chain[-1][1]:
+        return "it is no chain of layers and ReLUs that ends with a linear layer"
+    weights = [weight for layer, _ in chain for weight in layer.parameters()]
+    if len({id(weight) for weight in weights}) < len(weights):  # their gradients would have to be added
+        return "two of its layers share weights"
+    return ""
+
+
+def _layers_of(body: nn.Sequential) -> Layers | None:
+    """ReLUs joined to the layers that they follow; None where one follows nothing."""
     chain: Layers = []
     for layer in body:
-        if type(layer) is nn.ReLU and chain and not chain[-1][1]:
-            chain[-1] = (chain[-1][0], True)
-        elif _is_plain(layer):
+        if type(layer) is not nn.ReLU:
             chain.append((layer, False))
-        else:
+        elif not chain or chain[-1][1]:
             return None
-    ends_as_values = bool(chain) and type(chain[-1][0]) is nn.Linear and not chain[-1][1]
-    weights = [weight for layer, _ in chain for weight in layer.parameters()]
-    shared = len({id(weight) for weight in weights}) < len(weights)  # by two layers: their gradients would have to be added
-    return chain if ends_as_values and not shared else None
+        else:
+            chain[-1] = (chain[-1][0], True)
+    return chain or None
 
 
-def _is_plain(layer: nn.Module) -> bool:
-    """A linear layer or convolution with a bias, or a Flatten of everything but the batch."""
+def _sequential(network: QNetwork) -> nn.Sequential:
+    assert isinstance(network.body, nn.Sequential), "why_no_chain asks"
+    return network.body
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+def _is_known(layer: nn.Module) -> bool:
+    """A linear layer or convolution with a bias, a layer norm or dueling end of ours, a Flatten of all but the batch."""
+    if type(layer) is nn.ReLU or type(layer) is Dueling:
+        return True
     if type(layer) is nn.Flatten:
         return (layer.start_dim, layer.end_dim) == (1, -1)
+    if type(layer) is nn.LayerNorm:
+        return len(layer.normalized_shape) == 1 and layer.elementwise_affine and layer.bias is not None
     if type(layer) is nn.Conv2d and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):
         return False
-    return type(layer) in (nn.Linear, nn.Conv2d) and layer.bias is not None and not layer._forward_hooks
+    return type(layer) in (nn.Linear, nn.Conv2d) and layer.bias is not None
 
 
 class Chain:
@@ -57,9 +90,10 @@ class Chain:
         """`fold`: the first convolution reads blocks of pixels as channels (folding.py), where it can. `short_gradients`:
         those of products stay in `dtype`, in `gradients` and not in the weights' own `grad`."""
         chain = chain_of(network)
-        assert chain is not None, "build.py asks can_be_written_by_hand first"
+        assert chain is not None, "build.py asks why_not_by_hand first"
+        self._outputs = network.head.outputs
         self._dtype, self._layout, self._scale = dtype, network.memory_format, network.scale
-        self._own: list[list[Tensor]] = [list(layer.parameters(recurse=False)) for layer, _ in chain]
+        self._own: list[list[Tensor]] = [list(layer.parameters()) for layer, _ in chain]
         self._first = next(number for number, own in enumerate(self._own) if own)  # the first layer with weights
         self._folding = folding_of(chain[self._first][0]) if fold else None
         self._layers = [
@@ -69,6 +103,9 @@ class Chain:
         self._copies = Copies([weight for own in self._own for weight in own], dtype)
         taken = iter(self._copies.taken)
         self._taken = [[next(taken) for _ in own] for own in self._own]
+        for number, (layer, _) in enumerate(chain):
+            if isinstance(layer, nn.LayerNorm):  # computed in float32, and so are its weights
+                self._taken[number] = [weight.data for weight in self._own[number]]
         first = self._own[self._first][0]
         self._prepare = make_prepare(dtype, self._layout, first.device.type)
         self._reworked = self._scale != 1.0 or self._folding is not None  # the first weights: no plain copy will do
@@ -81,7 +118,7 @@ class Chain:
         self._short: dict[Tensor, Tensor] = {}  # weight -> its gradient, where that is short
         if short_gradients and dtype != torch.float32:
             products = [layer.weight for layer, _ in chain if isinstance(layer, nn.Linear)]
-            if self._reworked and products[0] is first:  # so is its gradient, in float32
+            if self._reworked and products and products[0] is first:  # so is its gradient, in float32
                 products = products[1:]
             self._short = {weight: torch.zeros_like(weight.data, dtype=dtype) for weight in products}
         self._moves = Moves([weight for own in self._own for weight in own])
@@ -126,8 +163,12 @@ class Chain:
             return self._folding.picture(state, self._dtype)
         return self._prepare(state)
 
-    def values(self, x: Tensor) -> Tensor:
-        return self.forward(x)[-1]
+    def outputs(self, x: Tensor) -> Tensor:
+        """As the network's own: (B, actions), or (B, actions, outputs)."""
+        return self.shaped(self.forward(x)[-1])
+
+    def shaped(self, last: Tensor) -> Tensor:
+        return last if self._outputs == 1 else split(last, 1, -1, self._outputs)
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """What goes into each layer, and last what comes out."""
@@ -269,10 +310,55 @@ class ConvLayer:
         return (self._ones[rows] @ by_channel).squeeze(0)
 
 
+class LayerNormLayer:
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        assert isinstance(layer, nn.LayerNorm)
+        self.relu, self._shape, self._eps = relu, list(layer.normalized_shape), layer.eps
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        out = self._normed(x.float(), taken)[0].to(x.dtype)
+        return out.relu_() if self.relu else out
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        """The row's mean and spread are worked out anew: that is less than keeping them."""
+        _, mean, spread = self._normed(into.float(), taken)
+        back, of_weight, of_bias = torch.ops.aten.native_layer_norm_backward(
+            slope.float(), into.float(), self._shape, mean, spread, *taken, [goes_on, True, True]
+        )
+        gradients[0].copy_(of_weight)
+        gradients[1].copy_(of_bias)
+        return back.to(slope.dtype) if goes_on else slope
+
+    def _normed(self, x: Tensor, taken: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        weight, bias = taken
+        normed: tuple[Tensor, Tensor, Tensor] = torch.native_layer_norm(x, self._shape, weight, bias, self._eps)
+        return normed
+
+
+class DuelingLayer:
+    relu = False
+
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        assert isinstance(layer, Dueling)
+        self._layer = layer
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        return torch.nn.functional.linear(x, *self._layer.as_linear(taken))
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        weight, _ = self._layer.as_linear(taken)
+        of_weight = torch.empty_like(weight, dtype=torch.float32)
+        product(slope.t(), into, of_weight)
+        self._layer.split_gradients(of_weight, torch.sum(slope, 0, dtype=torch.float32), gradients)
+        return slope @ weight if goes_on else slope
+
+
 _STEPS: dict[type[nn.Module], Callable[[nn.Module, bool, Folding | None], Step]] = {
     nn.Flatten: FlattenLayer,
     nn.Linear: LinearLayer,
     nn.Conv2d: ConvLayer,
+    nn.LayerNorm: LayerNormLayer,
+    Dueling: DuelingLayer,
 }
 
 

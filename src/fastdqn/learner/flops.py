@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from fastdqn.config import Config
+from fastdqn.learner.bootstrap import make_bootstrap
 
 
 def forward_flops(make_network: Callable[[], nn.Module], state_shape: tuple[int, ...], device: str = "meta") -> int:
@@ -22,9 +23,10 @@ def forward_flops(make_network: Callable[[], nn.Module], state_shape: tuple[int,
 
 
 def update_flops(config: Config, forward: int) -> int:
-    """One update: the online network forwards and, at twice the price, backwards; the target network on the next states,
-    and for double DQN the online network there too."""
-    passes = 3 + 1 + (1 if config.learner.double else 0)
+    """One update: the online network forwards and, at twice the price, backwards; the target network on the next states;
+    and what the bootstrap rule asks for beside them."""
+    rule = make_bootstrap(config.learner)
+    passes = 3 + 1 + rule.needs_online_next + rule.needs_target
     return passes * config.learner.batch_size * forward
 
 

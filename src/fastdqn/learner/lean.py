@@ -1,4 +1,4 @@
-"""The update of a small fully connected network on a CPU (switch `lean_mlp`): torch's products, compiled loops between them.
+"""Backprop of a small fully connected network on a CPU (switch `lean_mlp`): torch's products, compiled loops between them.
 
 An update of two layers of 256 is half a millisecond of matrix products, and as much again goes into the hundred small calls
 around them. Here it is twenty calls into buffers that stay, and the first layer skips the zeros of its input: a snake's
@@ -12,35 +12,39 @@ import torch
 from torch import Tensor, nn
 
 from fastdqn.actor.policy import Greedy
-from fastdqn.config import LearnerConfig
+from fastdqn.learner.backprop import Learned
 from fastdqn.learner.chain import Copies, Moves
-from fastdqn.learner.hand_written import can_be_written_by_hand
+from fastdqn.learner.dueling import Dueling
+from fastdqn.learner.hand_written import why_not_by_hand
+from fastdqn.learner.loss import Loss
 from fastdqn.learner.network import QNetwork
-from fastdqn.learner.one_pass import OnePassAdam, as_array
+from fastdqn.learner.one_pass import OnePass, as_array
+from fastdqn.learner.output_gradient import make_output_gradient
+from fastdqn.learner.passes import Passes
 from fastdqn.transition import Batch
+
+MANY = 16  # outputs of the last layer: more are a product
 
 
 def can_be_lean(network: QNetwork) -> bool:
-    """Whether it is Flatten, then linear layers with ReLUs between them, and nothing frozen or shared by two of them."""
-    return linear_layers(network) is not None and can_be_written_by_hand(network)
+    """Whether it is Flatten, then linear layers with ReLUs between them; the last may be a dueling end."""
+    if why_not_by_hand(network):
+        return False
+    assert isinstance(network.body, nn.Sequential), "every chain is one"
+    flatten, *kinds = [type(layer) for layer in network.body]
+    return flatten is nn.Flatten and len(kinds) > 2 and kinds[:-1] == [nn.Linear, nn.ReLU] * (len(kinds) // 2)
 
 
-def linear_layers(network: QNetwork) -> list[nn.Linear] | None:
-    body = getattr(network, "body", None)
-    if not isinstance(body, nn.Sequential) or len(body) < 4 or type(body[0]) is not nn.Flatten:
-        return None
-    kinds = [type(layer) for layer in list(body)[1:]]
-    if kinds != [nn.Linear, nn.ReLU] * (len(kinds) // 2) + [nn.Linear]:
-        return None
-    layers = [layer for layer in body if isinstance(layer, nn.Linear)]
-    return layers if all(layer.bias is not None and not layer._forward_hooks for layer in layers) else None
+def layers_of(network: QNetwork) -> tuple[list[nn.Linear], nn.Linear | Dueling]:
+    """The hidden layers, and the last one."""
+    *hidden, last = [layer for layer in network.body.children() if isinstance(layer, (nn.Linear, Dueling))]
+    return [layer for layer in hidden if isinstance(layer, nn.Linear)], last
 
 
 def lay_out_first_layer(network: QNetwork) -> None:
     """The weights of one input side by side in memory, so that a zero input skips a whole line of them."""
-    layers = linear_layers(network)
-    assert layers is not None, "build.py asks can_be_lean first"
-    layers[0].weight.data = layers[0].weight.data.t().contiguous().t()
+    first = layers_of(network)[0][0]
+    first.weight.data = first.weight.data.t().contiguous().t()
 
 
 class Buffer:
@@ -60,20 +64,22 @@ class LeanNetwork:
     """A forward pass into buffers of its own, which the next pass of as many rows overwrites."""
 
     def __init__(self, network: QNetwork, dtype: torch.dtype = torch.float32) -> None:
-        """`dtype` is that of the products and of what goes into them. The first layer, most of whose inputs are zero, and
-        the last one, which has few outputs, are no products: they are summed in float32."""
+        """`dtype` is that of the products and of what goes into them. The first layer, most of whose inputs are zero, is no
+        product, and neither is a last one of few outputs: they are summed in float32, as the product of a larger one is."""
         from fastdqn.learner import lean_kernels  # here, because importing numba takes half a second
 
         self._kernels = lean_kernels
-        layers = linear_layers(network)
-        assert layers is not None, "build.py asks can_be_lean first"
-        self.layers = layers
-        self.dtype = dtype if len(layers) > 2 else torch.float32  # where there is no product nothing is shortened
+        self.hidden, self.end = layers, end = layers_of(network)
+        self.dtype = dtype if len(layers) > 1 else torch.float32  # where there is no product nothing is shortened
         self.scale = float(network.scale)
-        self.widths = [layer.out_features for layer in layers]
+        self.head = network.head
+        outputs = end.num_actions * end.outputs if isinstance(end, Dueling) else end.out_features
+        self.widths = [*(layer.out_features for layer in layers), outputs]
+        self.many = outputs > MANY
         self._first = (layers[0].weight.data.t().numpy(), layers[0].bias.data.numpy())  # (inputs, width) contiguous
-        self.last = (layers[-1].weight.data.numpy(), layers[-1].bias.data.numpy())  # (actions, width)
-        own = [weight for layer in layers[1:-1] for weight in (layer.weight, layer.bias)]
+        self._of_end = [weight.data for weight in end.parameters()]
+        self.last = self._last_layer()
+        own = [weight for layer in layers[1:] for weight in (layer.weight, layer.bias)]
         self._copies, self._moves = Copies(own, self.dtype), Moves(own)
         self.weights, self._biases = self._copies.taken[::2], self._copies.taken[1::2]  # of the products: (width, inputs)
         self._turned = [weight.t() for weight in self.weights]
@@ -84,15 +90,26 @@ class LeanNetwork:
     def copies(self) -> list[Tensor | None]:
         """The shortened weights, for whoever keeps them up; None where there are none."""
         short = self._copies.taken if self.dtype != torch.float32 else [None] * len(self._copies.taken)
-        return [None, None, *short, None, None]
+        return [None, None, *short, *(None for _ in self._of_end)]
 
     def follow(self) -> None:
         """Shortens the weights anew if others have moved them."""
         if self._moves.seen():
             self._copies.take()
 
+    def _last_layer(self) -> tuple[Tensor, Tensor]:
+        """Weight (outputs, width) and bias; of a dueling end those of the linear layer that does the same."""
+        weight, bias = self._of_end if isinstance(self.end, nn.Linear) else self.end.as_linear(self._of_end)
+        return weight, bias
+
+    def shaped(self, last: Tensor) -> Tensor:
+        """As the network's own outputs: (B, actions), or (B, actions, outputs)."""
+        return last if self.head.outputs == 1 else torch.unflatten(last, 1, (-1, self.head.outputs))
+
     def forward(self, *states: np.ndarray) -> list[Buffer]:
         """What comes out of each layer, for all states one after the other: (rows, width), the last (rows, actions)."""
+        if isinstance(self.end, Dueling):
+            self.last = self._last_layer()
         outs = self.buffers(sum(len(some) for some in states))
         start = 0
         for some in states:
@@ -103,7 +120,11 @@ class LeanNetwork:
         for below, out, weight, bias in zip(outs, outs[1:-1], self._turned, self._biases, strict=False):
             torch.addmm(bias, below.tensor, weight, out=out.tensor)
             out.tensor.relu_()
-        self._kernels.last_layer(outs[-2].array, *self.last, outs[-1].array)
+        weight, bias = self.last
+        if self.many:
+            torch.addmm(bias, outs[-2].tensor.float(), weight.t(), out=outs[-1].tensor)
+        else:
+            self._kernels.last_layer(outs[-2].array, weight.numpy(), bias.numpy(), outs[-1].array)
         return outs
 
     def buffers(self, rows: int) -> list[Buffer]:
@@ -122,32 +143,35 @@ def make_lean_greedy(network: QNetwork) -> Greedy:
     lean = LeanNetwork(network)
 
     def greedy(states: np.ndarray) -> np.ndarray:
-        return lean.forward(states)[-1].array.argmax(1)
+        outputs = lean.forward(states)[-1]
+        return (
+            outputs.array.argmax(1) if lean.head.outputs == 1 else lean.head(lean.shaped(outputs.tensor)).argmax(1).numpy()
+        )
 
     return greedy
 
 
-class LeanUpdate:
-    """One update, as hand_written.HandWrittenUpdate."""
+class Lean:
+    """Backprop, as hand_written.HandWritten."""
 
     def __init__(
         self,
         online: QNetwork,
         target: QNetwork,
-        optimizer: OnePassAdam,
-        config: LearnerConfig,
+        loss: Loss,
+        optimizer: OnePass,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        from fastdqn.learner import lean_kernels, td_kernel
+        from fastdqn.learner import lean_kernels
 
-        self._kernels, self._slopes_of = lean_kernels, td_kernel.slopes_of
+        self._kernels, self._rule, self._output_gradient = lean_kernels, loss.bootstrap, make_output_gradient(loss, "cpu")
         self._mine = LeanNetwork(online, dtype)
         self._theirs = self._mine if target is online else LeanNetwork(target, dtype)
-        self._config, self._optimizer = config, optimizer
-        layers, widths, dtype = self._mine.layers, self._mine.widths, self._mine.dtype
+        self._optimizer = optimizer
+        layers, widths, dtype = self._mine.hidden, self._mine.widths, self._mine.dtype
         self._gradients = [Buffer(layers[0].in_features, widths[0])]  # turned, as the first layer's weights lie in memory
-        self._gradients += [Buffer(layer.out_features, layer.in_features, dtype) for layer in layers[1:-1]]
-        self._gradients += [Buffer(widths[-1], layers[-1].in_features)]
+        self._gradients += [Buffer(layer.out_features, layer.in_features, dtype) for layer in layers[1:]]
+        self._gradients += [Buffer(widths[-1], widths[-2])]
         self._bias_gradients = [np.zeros(width, np.float32) for width in widths]
         self._slopes: dict[int, list[Buffer]] = {}
         self._leave_gradients()
@@ -155,66 +179,63 @@ class LeanUpdate:
     def _leave_gradients(self) -> None:
         """With the optimizer, and where torch keeps those that are float32: the buffers themselves, so once is enough."""
         gradients: list[Tensor] = []
-        for number, layer in enumerate(self._mine.layers):
+        for number, bias in enumerate(self._bias_gradients):
             gradient = self._gradients[number].tensor
-            pair = (gradient if number else gradient.t(), torch.from_numpy(self._bias_gradients[number]))
-            for weight, its_gradient in zip((layer.weight, layer.bias), pair, strict=True):
-                gradients.append(its_gradient)
-                if its_gradient.dtype == weight.dtype:
-                    weight.grad = its_gradient
+            gradients += [gradient if number else gradient.t(), torch.from_numpy(bias)]
+        end = self._mine.end
+        if isinstance(end, Dueling):  # it has weights of its own, whose gradients are worked out from those of its layer
+            gradients[-2:] = self._of_end = [torch.zeros_like(weight.data) for weight in end.parameters()]
+        layers = [*self._mine.hidden, end]
+        for weight, its_gradient in zip([own for layer in layers for own in layer.parameters()], gradients, strict=True):
+            if its_gradient.dtype == weight.dtype:
+                weight.grad = its_gradient
         self._optimizer.take(gradients, self._mine.copies)
 
     def follow_target(self) -> None:
         """Nothing to do here: it is looked at before every pass."""
 
     def look_ahead(self, batch: Batch) -> tuple[Tensor, ...]:
-        """What __call__ takes beside the batch, or a part of it: the target network's values."""
+        """The target network's values; valid until it is asked again."""
         self._theirs.follow()
-        return (self._theirs.forward(batch.next_state.numpy())[-1].tensor,)
+        if not self._rule.needs_target:
+            return (self._theirs.shaped(self._theirs.forward(batch.next_state.numpy())[-1].tensor),)
+        both = self._theirs.shaped(self._theirs.forward(batch.next_state.numpy(), batch.state.numpy())[-1].tensor)
+        return both[: len(batch.action)], both[len(batch.action) :]
 
-    def __call__(self, batch: Batch, next_values: Tensor | None = None) -> tuple[float, float]:
-        state, next_state, size = batch.state.numpy(), batch.next_state.numpy(), len(batch.action)
+    def __call__(self, batch: Batch, *known: Tensor) -> Learned:
+        state, size = batch.state.numpy(), len(batch.action)
         self._mine.follow()
-        theirs = self.look_ahead(batch)[0].numpy() if next_values is None else next_values.numpy()
+        known = known or self.look_ahead(batch)
         if self._theirs is self._mine:
-            theirs = theirs.copy()  # the next pass goes through the same buffers
-        if self._config.double:  # one pass for both states: the second half is the next one's
-            both = self._mine.forward(state, next_state)
-            outs, choosing = [out.part(0, size) for out in both], both[-1].array[size:]
+            known = tuple(values.clone() for values in known)  # the next pass goes through the same buffers
+        target_next, *target = known
+        if self._rule.needs_online_next:  # one pass for both states: the second half is the next one's
+            both = self._mine.forward(state, batch.next_state.numpy())
+            outs, online_next = [out.part(0, size) for out in both], self._mine.shaped(both[-1].tensor[size:])
         else:
-            outs, choosing = self._mine.forward(state), theirs
-        if size not in self._slopes:
-            self._slopes[size] = self._mine.new_buffers(size)
-        slopes = self._slopes[size]
-        loss, q_mean = self._slopes_of(
-            outs[-1].array,
-            theirs,
-            choosing,
-            batch.action.numpy(),
-            batch.returns.numpy(),
-            batch.discount.numpy(),
-            batch.weight.numpy(),
-            self._config.loss == "huber",
-            slopes[-1].array,
-        )
-        self._backward(state, outs, slopes)
-        if self._config.clip_grad_norm > 0:
-            self._optimizer.clip(self._config.clip_grad_norm)
-        self._optimizer.step()
-        return loss, q_mean
+            outs, online_next = self._mine.forward(state), None
+        passes = Passes(self._mine.shaped(outs[-1].tensor), target_next, online_next, *target)
+        gradient, learned = self._output_gradient(passes, batch)
+        self._backward(state, outs, gradient.flatten(1))
+        return learned
 
-    def _backward(self, state: np.ndarray, outs: list[Buffer], slopes: list[Buffer]) -> None:
+    def _backward(self, state: np.ndarray, outs: list[Buffer], gradient: Tensor) -> None:
         mine, kernels, of_biases = self._mine, self._kernels, self._bias_gradients
-        kernels.last_layer_back(
-            slopes[-1].array,
-            outs[-2].array,
-            mine.last[0],
-            mine.line,
-            slopes[-2].array,
-            self._gradients[-1].array,
-            of_biases[-1],
-            of_biases[-2],
-        )
+        if len(state) not in self._slopes:
+            self._slopes[len(state)] = mine.new_buffers(len(state))
+        slopes = self._slopes[len(state)]
+        of_end, of_end_bias = self._gradients[-1], torch.from_numpy(of_biases[-1])
+        if mine.many:
+            torch.mm(gradient.t(), outs[-2].tensor.float(), out=of_end.tensor)
+            torch.sum(gradient, 0, out=of_end_bias)
+            slopes[-2].tensor.copy_(gradient @ mine.last[0])
+            kernels.through_relu(slopes[-2].array, outs[-2].array, of_biases[-2])
+        else:
+            known = (outs[-2].array, mine.last[0].numpy(), mine.line)
+            filled = (slopes[-2].array, of_end.array, of_biases[-1], of_biases[-2])
+            kernels.last_layer_back(gradient.numpy(), *known, *filled)
+        if isinstance(mine.end, Dueling):
+            mine.end.split_gradients(of_end.tensor, of_end_bias, self._of_end)
         for number in range(len(outs) - 2, 0, -1):
             below, slope = outs[number - 1], slopes[number].tensor
             torch.mm(slope.t(), below.tensor, out=self._gradients[number].tensor)

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fastdqn.learner.update import FollowOnline, StatefulUpdate, Update
+from fastdqn.learner.feedback import FeedbackAtOnce, FeedbackFromGpu, NoFeedback
+from fastdqn.learner.update import FollowOnline, Update
 from fastdqn.metrics import Timers
 from fastdqn.transition import Batch
 
@@ -31,12 +32,14 @@ class Learner:
         timers: Timers,
         look_ahead: LookAhead = look_at_nothing,
         together: Callable[[int], int] = lambda done: 1,
+        feedback: FeedbackAtOnce | FeedbackFromGpu | NoFeedback | None = None,
+        advice: Callable[[], str] = lambda: "",
     ) -> None:
         """`draw(count)` gives the batches of `count` updates in one; `together(updates done)` says how many may be drawn
-        at once, and `look_ahead` sees them before the first of these updates."""
+        at once, and `look_ahead` sees them before the first of these updates. `advice` may have a line for the user."""
         self.online, self.target, self.optimizer = online, target, optimizer
         self.update, self._follow, self.draw = update, follow, draw  # public: a measurement may leave one of them out
-        self.look_ahead, self._together = look_ahead, together
+        self.look_ahead, self._together, self._feedback, self.advice = look_ahead, together, feedback or NoFeedback(), advice
         self._sample_time, self._learn_time = timers["sample"], timers["learn"]
         self.updates = 0
         device = next(online.parameters()).device
@@ -57,6 +60,7 @@ class Learner:
     def update_together(self, count: int) -> None:
         """All that the next `count` updates do on the device. A CUDA graph may take its place (graphs.py)."""
         with self._sample_time:
+            self._feedback.arrive()
             drawn = self.draw(count)
         self.learn_from(drawn, count)
 
@@ -73,8 +77,10 @@ class Learner:
                 self._update_on(drawn.rows(rows), *(values[rows] for values in known))
 
     def _update_on(self, batch: Batch, *known: Tensor) -> None:
-        for total, value in zip(self._sums, self.update(batch, *known), strict=True):
+        learned = self.update(batch, *known)
+        for total, value in zip(self._sums, (learned.loss, learned.q_mean), strict=True):
             total += value
+        self._feedback(batch.index, learned.error)
 
     def _count(self, updates: int) -> None:
         """What the host has to do after them."""
@@ -105,6 +111,7 @@ class Learner:
 
     def settle(self) -> None:
         """Waits for what is under way: nothing that a reader of the weights would not wait for anyway."""
+        self._feedback.arrive()
 
     def state(self) -> dict[str, Any]:
         return {
@@ -112,7 +119,7 @@ class Learner:
             "online": _copied(self.online.state_dict()),
             "target": _copied(self.target.state_dict()),
             "optimizer": _copied(self.optimizer.state_dict()),
-            "update": self.update.state() if isinstance(self.update, StatefulUpdate) else None,
+            "update": self.update.step.state(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -120,21 +127,25 @@ class Learner:
         self.online.load_state_dict(state["online"])
         self.target.load_state_dict(state["target"])
         _load_in_place(self.optimizer, _copied(state["optimizer"]))
-        if state.get("update") is not None and isinstance(self.update, StatefulUpdate):
-            self.update.load_state(state["update"])
+        self.update.step.load_state(state.get("update"))
+
+
+HOW = ("capturable", "fused", "foreach", "differentiable")  # how an optimizer computes, which is no part of a saved state
 
 
 def _load_in_place(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Tensors that were there stay where they are, because a graph reads them there."""
     own = {weight: dict(moments) for weight, moments in optimizer.state.items()}
     rates = [group["lr"] for group in optimizer.param_groups]
+    how = [{name: group[name] for name in HOW if name in group} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
     _lay_out_like_weights(optimizer)
     for weight, moments in own.items():
         saved_moments = optimizer.state[weight] or dict.fromkeys(moments, 0.0)  # nothing saved: no step was made
         optimizer.state[weight] = {name: _filled(moments.get(name), new) for name, new in saved_moments.items()}
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+    for group, rate, own_ways in zip(optimizer.param_groups, rates, how, strict=True):
         group["lr"] = _filled(rate, group["lr"])
+        group.update(own_ways)
 
 
 def _filled(old: Any, new: Any) -> Any:

@@ -1,54 +1,86 @@
-"""The DQN loss. `discount` carries gamma, n and the end of the episode, so the loss knows none of them."""
+"""What a batch is learned by: from the outputs of the networks to a loss per sample.
+
+A loss is a distance (huber, mse, c51) from a TD target, and the target comes from a bootstrap rule (bootstrap.py). It is
+plain torch in float32 and knows nothing of networks, priorities, gamma or n: `discount` carries gamma, n and the end of the
+episode. How to add one: docs/add-a-learning-part.md.
+"""
 
 from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
-import torch
 import torch.nn.functional as F  # noqa: N812  (the name everybody reads it by)
-from torch import Tensor, nn
+from torch import Tensor
 
 from fastdqn.config import LearnerConfig
+from fastdqn.errors import UserError, nearest
+from fastdqn.learner.bootstrap import Bootstrap, make_bootstrap
+from fastdqn.learner.c51 import Categorical, cross_entropy
+from fastdqn.learner.heads import Head, Values
+from fastdqn.learner.passes import Passes, PerSample
 from fastdqn.transition import Batch
 
-ERRORS = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}
 
-Goal = Callable[[Batch], Tensor]  # batch -> what the values of the actions taken should be, (B,)
-Loss = Callable[[Batch], tuple[Tensor, Tensor]]  # batch -> (loss, mean value of the actions taken), scalars
+class Loss(Protocol):
+    """`name` is the distance's; a compiled twin is found by it and the bootstrap's (output_gradient.py)."""
 
+    name: str
+    bootstrap: Bootstrap
 
-def make_goal(online: nn.Module, target: nn.Module, config: LearnerConfig) -> Goal:
-    """return + discount * value of the next state, as a textbook has it: the graph it builds is cut off at its end."""
-
-    def goal(batch: Batch) -> Tensor:
-        next_values = target(batch.next_state)  # (B, actions)
-        if config.double:
-            best = online(batch.next_state).argmax(1, keepdim=True)
-            q_next = next_values.gather(1, best).squeeze(1)
-        else:
-            q_next = next_values.amax(1)
-        wanted: Tensor = batch.returns + batch.discount * q_next
-        return wanted.detach()
-
-    return goal
+    def __call__(self, passes: Passes, batch: Batch) -> PerSample: ...
 
 
-def without_graph(goal: Goal) -> Goal:
-    """The same goal under torch.no_grad: no graph is built in the first place (switch `no_grad`)."""
+class Distance(NamedTuple):
+    """One row of the table of losses."""
 
-    def graphless(batch: Batch) -> Tensor:
-        with torch.no_grad():
-            return goal(batch)
-
-    return graphless
+    head: Callable[[LearnerConfig], Head]  # what the network must answer, and how it becomes values
+    loss: Callable[[LearnerConfig, Head, Bootstrap], Loss]
+    bootstraps: tuple[str, ...]  # that it goes together with
 
 
-def make_loss(online: nn.Module, goal: Goal, config: LearnerConfig) -> Loss:
-    error = ERRORS[config.loss]
+class ScalarLoss:
+    """The distance between one value and one TD target."""
 
-    def loss(batch: Batch) -> tuple[Tensor, Tensor]:
-        wanted = goal(batch)
-        q = online(batch.state).gather(1, batch.action.unsqueeze(1)).squeeze(1)
-        # float32 from here on: under autocast q and wanted may come in a shorter format
-        errors = error(q.float(), wanted.float(), reduction="none")
-        return (batch.weight * errors).mean(), q.detach().float().mean()
+    def __init__(self, name: str, distance: Callable[..., Tensor], bootstrap: Bootstrap) -> None:
+        self.name, self.bootstrap, self._distance = name, bootstrap, distance
 
-    return loss
+    def __call__(self, passes: Passes, batch: Batch) -> PerSample:
+        td_target = self.bootstrap.td_target(passes, batch).detach()
+        value = passes.online.gather(1, batch.action.unsqueeze(1)).squeeze(1).float()
+        loss = self._distance(value, td_target, reduction="none")
+        return PerSample(loss, (value - td_target).detach(), value.detach())
+
+
+def scalar(name: str, distance: Callable[..., Tensor]) -> Distance:
+    """A row for a distance with torch's signature: (values, TD targets, reduction="none") -> (B,)."""
+    return Distance(
+        head=lambda config: Values(),
+        loss=lambda config, head, bootstrap: ScalarLoss(name, distance, bootstrap),
+        bootstraps=("max", "double", "munchausen"),
+    )
+
+
+LOSSES: dict[str, Distance] = {
+    "huber": scalar("huber", F.smooth_l1_loss),
+    "mse": scalar("mse", F.mse_loss),
+    "c51": Distance(Categorical.of, cross_entropy, bootstraps=("max", "double")),
+}
+
+
+def find_distance(config: LearnerConfig) -> Distance:
+    """The row that config asks for; an unknown loss, or one that does not go with its bootstrap rule, is refused."""
+    if config.loss not in LOSSES:
+        raise UserError(f"Unknown loss '{config.loss}'.{nearest(config.loss, LOSSES)} Losses: {', '.join(LOSSES)}.")
+    row, rule = LOSSES[config.loss], config.bootstrap
+    if rule not in row.bootstraps:
+        legal = ", ".join(name for name, other in LOSSES.items() if rule in other.bootstraps)
+        raise UserError(f"learner.loss={config.loss} does not go together with {rule}. Losses that do: {legal}.")
+    return row
+
+
+def make_head(config: LearnerConfig) -> Head:
+    return find_distance(config).head(config)
+
+
+def make_loss(config: LearnerConfig, head: Head) -> Loss:
+    """`head` is the online network's: what it knows (a support, say) lives where the network does."""
+    return find_distance(config).loss(config, head, make_bootstrap(config))

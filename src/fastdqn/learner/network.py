@@ -1,6 +1,7 @@
-"""Networks: state in (as stored), one value per action out."""
+"""Networks: a state in (as stored), one value per action out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,31 +10,47 @@ from torch import Tensor, nn
 
 from fastdqn.config import NetworkConfig
 from fastdqn.errors import UserError
+from fastdqn.learner.dueling import Dueling
+from fastdqn.learner.heads import Head, Values
+from fastdqn.learner.impala import impala_blocks
 
-MakeBody = Callable[[tuple[int, ...], int], nn.Module]  # (state_shape, num_actions) -> module on float32 states
+MakeBody = Callable[[tuple[int, ...], int], nn.Module]  # (state_shape, outputs) -> module on float32 states
 
-DEFAULT_HIDDEN: dict[str, tuple[int, ...]] = {"mlp": (256, 256), "cnn": (256,), "nature": (512,)}
-DEFAULT_CHANNELS: dict[str, tuple[int, ...]] = {"mlp": (), "cnn": (32, 64), "nature": (32, 64, 64)}
+DEFAULT_HIDDEN: dict[str, tuple[int, ...]] = {"mlp": (256, 256), "cnn": (256,), "nature": (512,), "impala": (256,)}
+DEFAULT_CHANNELS: dict[str, tuple[int, ...]] = {"mlp": (), "cnn": (32, 64), "nature": (32, 64, 64), "impala": (16, 32, 32)}
 NATURE_SMALLEST_SIDE = 36  # three unpadded convolutions (8/4, 4/2, 3/1) need at least this
 
 
 class QNetwork(nn.Module):
-    """Scales bytes to [0, 1], then asks the body. `scale` is fixed by the environment's dtype, not by the tensor's,
-    so a replay that keeps bytes as floats gives the same numbers."""
+    """Scales bytes to [0, 1], asks the body, and makes values of its answer. `scale` is fixed by the environment's dtype,
+    not by the tensor's, so a replay that keeps bytes as floats gives the same numbers."""
 
-    def __init__(self, body: nn.Module, obs_dtype: Any) -> None:
+    def __init__(self, body: nn.Module, obs_dtype: Any, head: Head | None = None, own: bool = False) -> None:
+        """`own`: the body is the user's, which may do other things when it is trained (dropout, batch norm)."""
         super().__init__()
         self.body = body
+        self.head = Values() if head is None else head
         self.scale = 1.0 / 255.0 if np.dtype(obs_dtype) == np.uint8 else 1.0
         self.memory_format = torch.preserve_format
+        self.own = own
 
     def forward(self, state: Tensor) -> Tensor:
-        values: Tensor = self.body(laid_out(state.to(torch.float32), self.memory_format) * self.scale)
+        """(B, actions): values, for every role."""
+        values: Tensor = self.head(self.outputs(state))
         return values
 
+    def outputs(self, state: Tensor) -> Tensor:
+        """What a loss is made of: (B, actions), or (B, actions, outputs) where the head has several."""
+        answer: Tensor = self.body(laid_out(state.to(torch.float32), self.memory_format) * self.scale)
+        return answer if self.head.outputs == 1 else torch.unflatten(answer, 1, (-1, self.head.outputs))
+
+    def evaluating(self) -> AbstractContextManager[Any]:
+        """Within it the network acts as one that is not trained. Ours make no difference."""
+        return _evaluating(self) if self.own and self.training else nullcontext()
+
     def keep_channels_last(self) -> "QNetwork":
-        """Weights and pictures with the channels of a pixel side by side (switch `channels_last`)."""
-        if any(isinstance(layer, nn.Conv2d) for layer in self.modules()):
+        """Weights and images with the channels of a pixel side by side (switch `channels_last`)."""
+        if has_convolutions(self):
             self.memory_format = torch.channels_last
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's own types
         return self
@@ -46,6 +63,19 @@ class QNetwork(nn.Module):
         return self
 
 
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train()
+
+
+def has_convolutions(network: nn.Module) -> bool:
+    return any(isinstance(layer, nn.Conv2d) for layer in network.modules())
+
+
 def laid_out(state: Tensor, layout: torch.memory_format) -> Tensor:
     """Pictures in this layout. Their dtype must be right already: torch changes both at once many times slower."""
     if state.dim() != 4 or layout is torch.preserve_format:
@@ -54,36 +84,38 @@ def laid_out(state: Tensor, layout: torch.memory_format) -> Tensor:
 
 
 def make_network(
-    config: NetworkConfig, state_shape: tuple[int, ...], obs_dtype: Any, num_actions: int, own: MakeBody | None = None
+    config: NetworkConfig,
+    state_shape: tuple[int, ...],
+    obs_dtype: Any,
+    num_actions: int,
+    own: MakeBody | None = None,
+    head: Head | None = None,
 ) -> QNetwork:
-    """The configured network, or the user's own body."""
+    """The configured network, or the user's own body, with as many outputs per action as the head wants."""
+    head = Values() if head is None else head
     if own is not None:
-        return _checked(QNetwork(own(state_shape, num_actions), obs_dtype), state_shape, num_actions)
+        body = own(state_shape, num_actions * head.outputs)
+        return _checked(QNetwork(body, obs_dtype, head, own=True), state_shape, num_actions)
     kind = choose_kind(config.kind, state_shape)
     hidden = DEFAULT_HIDDEN[kind] if config.hidden is None else config.hidden
     channels = DEFAULT_CHANNELS[kind] if config.channels is None else config.channels
-    if kind == "mlp":
-        return QNetwork(_mlp(state_shape, hidden, num_actions), obs_dtype)
-    if len(state_shape) != 3:
+    if kind != "mlp" and len(state_shape) != 3:
         raise UserError(f"network.kind={kind} needs pictures (channels, height, width), not shape {state_shape}.")
-    if kind == "cnn":
-        return QNetwork(_small_cnn(state_shape, channels, hidden, num_actions), obs_dtype)
-    if min(state_shape[1:]) < NATURE_SMALLEST_SIDE:
-        side = NATURE_SMALLEST_SIDE
-        raise UserError(f"network.kind=nature needs pictures of {side}x{side} or more, not {state_shape}. Use cnn.")
-    if len(channels) != 3:
-        raise UserError(f"network.kind=nature has three convolutions, and network.channels names {len(channels)}.")
-    return QNetwork(_nature_cnn(state_shape, channels, hidden, num_actions), obs_dtype)
+    layers, features = _BEGINNINGS[kind](state_shape, channels)
+    body = nn.Sequential(*layers, nn.Flatten(), *_dense(features, hidden, num_actions, head.outputs, config))
+    return QNetwork(body, obs_dtype, head)
 
 
 def _checked(network: QNetwork, state_shape: tuple[int, ...], num_actions: int) -> QNetwork:
-    """A network of the user's own is tried once: what it answers must be one value per action."""
-    with torch.no_grad():
-        answer = network(torch.zeros(2, *state_shape))
-    if tuple(answer.shape) != (2, num_actions):
+    """A network of the user's own is tried once: what it answers must be one number per action, or what the head wants."""
+    wanted = num_actions * network.head.outputs
+    with torch.no_grad(), network.evaluating():
+        answer = network.body(torch.zeros(2, *state_shape))
+    if tuple(answer.shape) != (2, wanted):
+        each = "one value per action" if network.head.outputs == 1 else f"{network.head.outputs} per action"
         raise UserError(
             f"Your network answers 2 states of shape {state_shape} with a tensor of shape {tuple(answer.shape)}; it must be "
-            f"(2, {num_actions}), one value per action. It is made by network(state_shape, num_actions)."
+            f"(2, {wanted}), {each}. It is made by network(state_shape, {wanted})."
         )
     return network
 
@@ -96,33 +128,43 @@ def choose_kind(kind: str, state_shape: tuple[int, ...]) -> str:
     return "nature" if min(state_shape[1:]) >= NATURE_SMALLEST_SIDE else "cnn"
 
 
-def _dense(inputs: int, hidden: tuple[int, ...], outputs: int) -> list[nn.Module]:
+def _dense(inputs: int, hidden: tuple[int, ...], num_actions: int, outputs: int, config: NetworkConfig) -> list[nn.Module]:
+    """The fully connected layers. The last hidden one of a dueling network is two side by side, one for each stream."""
     layers: list[nn.Module] = []
-    for width in hidden:
-        layers += [nn.Linear(inputs, width), nn.ReLU()]
+    for number, width in enumerate(hidden):
+        streams = 2 if config.dueling and number == len(hidden) - 1 else 1
+        norm = [nn.LayerNorm(streams * width)] if config.norm == "layer" else []
+        layers += [nn.Linear(inputs, streams * width), *norm, nn.ReLU()]
         inputs = width
-    return [*layers, nn.Linear(inputs, outputs)]
+    if config.dueling and not hidden:
+        raise UserError("network.dueling needs a hidden layer: its two streams begin there. Set network.hidden.")
+    last = Dueling(inputs, num_actions, outputs) if config.dueling else nn.Linear(inputs, num_actions * outputs)
+    return [*layers, last]
 
 
-def _mlp(state_shape: tuple[int, ...], hidden: tuple[int, ...], num_actions: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), *_dense(int(np.prod(state_shape)), hidden, num_actions))
+Beginning = Callable[[tuple[int, ...], tuple[int, ...]], tuple[list[nn.Module], int]]  # (layers, features behind them)
 
 
-def _small_cnn(
-    state_shape: tuple[int, ...], channels: tuple[int, ...], hidden: tuple[int, ...], num_actions: int
-) -> nn.Module:
+def _nothing_before(state_shape: tuple[int, ...], channels: tuple[int, ...]) -> tuple[list[nn.Module], int]:
+    return [], int(np.prod(state_shape))
+
+
+def _small_convolutions(state_shape: tuple[int, ...], channels: tuple[int, ...]) -> tuple[list[nn.Module], int]:
     """3x3 convolutions that keep the size: for boards of a few cells, where every cell counts."""
     layers: list[nn.Module] = []
     inputs, height, width = state_shape
     for outputs in channels:
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
         inputs = outputs
-    return nn.Sequential(*layers, nn.Flatten(), *_dense(inputs * height * width, hidden, num_actions))
+    return layers, inputs * height * width
 
 
-def _nature_cnn(
-    state_shape: tuple[int, ...], channels: tuple[int, ...], hidden: tuple[int, ...], num_actions: int
-) -> nn.Module:
+def _nature_convolutions(state_shape: tuple[int, ...], channels: tuple[int, ...]) -> tuple[list[nn.Module], int]:
+    if min(state_shape[1:]) < NATURE_SMALLEST_SIDE:
+        side = NATURE_SMALLEST_SIDE
+        raise UserError(f"network.kind=nature needs pictures of {side}x{side} or more, not {state_shape}. Use cnn.")
+    if len(channels) != 3:
+        raise UserError(f"network.kind=nature has three convolutions, and network.channels names {len(channels)}.")
     first, second, third = channels
     layers = [
         nn.Conv2d(state_shape[0], first, 8, stride=4),
@@ -131,10 +173,16 @@ def _nature_cnn(
         nn.ReLU(),
         nn.Conv2d(second, third, 3),
         nn.ReLU(),
-        nn.Flatten(),
     ]
     height, width = state_shape[1:]
     for kernel, stride in ((8, 4), (4, 2), (3, 1)):
         height, width = ((side - kernel) // stride + 1 for side in (height, width))
-    features = third * height * width  # by arithmetic: a pass to find out would import half of torch
-    return nn.Sequential(*layers, *_dense(features, hidden, num_actions))
+    return layers, third * height * width  # by arithmetic: a pass to find out would import half of torch
+
+
+_BEGINNINGS: dict[str, Beginning] = {
+    "mlp": _nothing_before,
+    "cnn": _small_convolutions,
+    "nature": _nature_convolutions,
+    "impala": impala_blocks,
+}

@@ -21,17 +21,19 @@ def adam(
     beta1: float,
     beta2: float,
     eps: float,
+    decay: float,  # AdamW's: lr * weight_decay; 0 for Adam
 ) -> None:
     step, eps_ = np.float32(step_size * root), np.float32(eps * root)
     keep1, take1 = np.float32(beta1), np.float32(1.0 - beta1)
     keep2, take2 = np.float32(beta2), np.float32(1.0 - beta2)
+    kept = np.float32(1.0 - decay)
     for i in range(len(weight)):
         g = as_float(gradient[i])
         m = keep1 * mean[i] + take1 * g
         v = keep2 * square[i] + take2 * g * g
         mean[i] = m
         square[i] = v
-        moved = weight[i] - step * m / (np.sqrt(v) + eps_)  # one division: it and the root are what takes the time
+        moved = kept * weight[i] - step * m / (np.sqrt(v) + eps_)  # one division: it and the root are what takes the time
         weight[i] = moved
         if copy is not None:
             copy[i] = shortened(moved)

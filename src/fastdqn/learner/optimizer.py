@@ -9,23 +9,34 @@ from fastdqn.config import LearnerConfig
 
 ALPHA = 0.95  # of Nature's RMSprop: centred, squared gradients averaged over 20 updates
 
+OPTIMIZERS: dict[str, Any] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+}
+ONE_CALL = {"adam": "fused", "adamw": "fused", "rmsprop": "foreach"}  # torch has no fused RMSprop: it goes over lists
+
+
+def options_of(config: LearnerConfig) -> dict[str, Any]:
+    """What the optimizer's class is made with, beside the learning rate."""
+    own: dict[str, dict[str, Any]] = {
+        "adam": {},
+        "adamw": {"weight_decay": config.weight_decay},
+        "rmsprop": {"alpha": ALPHA, "centered": True},
+    }
+    return {"eps": config.optimizer_eps, **own[config.optimizer]}
+
 
 def make_optimizer(
     config: LearnerConfig, network: nn.Module, *, one_call: bool = False, in_graph: bool = False
 ) -> torch.optim.Optimizer:
-    """`one_call`: Adam fused into one kernel; RMSprop, which torch has no fused version of, over lists of tensors.
-    `in_graph`: whatever changes from step to step is a tensor of the device, the learning rate too."""
-    optimizer = _make(config, list(network.parameters()), one_call, in_graph)
+    """`in_graph`: whatever changes from step to step is a tensor of the device, the learning rate too."""
+    weights: list[Tensor] = list(network.parameters())
+    lr: Any = torch.tensor(config.lr, device=weights[0].device) if in_graph else config.lr
+    how: dict[str, Any] = options_of(config) | ({"capturable": True} if in_graph else {})
+    how |= {ONE_CALL[config.optimizer]: True} if one_call else {}
+    optimizer: Any = OPTIMIZERS[config.optimizer](weights, lr=lr, **how)
     # The first step runs before anything is recorded, on purpose: torch would warn of that
     optimizer._warned_capturable_if_run_uncaptured = True
-    return optimizer
-
-
-def _make(config: LearnerConfig, weights: list[Tensor], one_call: bool, in_graph: bool) -> torch.optim.Optimizer:
-    lr: Any = torch.tensor(config.lr, device=weights[0].device) if in_graph else config.lr
-    how: dict[str, Any] = {"capturable": True} if in_graph else {}
-    if config.optimizer == "adam":
-        how |= {"fused": True} if one_call else {}
-        return torch.optim.Adam(weights, lr=lr, eps=config.optimizer_eps, **how)
-    how |= {"foreach": True} if one_call else {}
-    return torch.optim.RMSprop(weights, lr=lr, alpha=ALPHA, eps=config.optimizer_eps, centered=True, **how)
+    made: torch.optim.Optimizer = optimizer
+    return made

@@ -1,51 +1,30 @@
-"""One update: loss, gradients, optimizer, target network. A plain function, put together at build time."""
+"""One update: passes, loss, gradients (backprop.py), then clipping and the optimizer's step (step.py). And how the target
+network follows."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from fastdqn.config import LearnerConfig
-from fastdqn.learner.loss import Loss
+from fastdqn.learner.backprop import Backprop, Learned
+from fastdqn.learner.step import Step
 from fastdqn.transition import Batch
-
-# (batch, what was computed ahead for it) -> (loss, q_mean): detached scalars on the device, or plain numbers
-Update = Callable[..., tuple[Tensor | float, Tensor | float]]
-
-
-@runtime_checkable
-class StatefulUpdate(Protocol):
-    """An update that remembers something from one batch to the next, such as the scale of a loss."""
-
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]: ...
-    def state(self) -> dict[str, Any]: ...
-    def load_state(self, state: dict[str, Any]) -> None: ...
-
 
 FollowOnline = Callable[[int], None]  # called after update number u (1, 2, ...): moves the target network
 
 
-def make_update(
-    loss: Loss, optimizer: torch.optim.Optimizer, clip_grad_norm: float, *, grads_to_none: bool = False
-) -> Update:
-    """`grads_to_none`: gradients are dropped, and the backward pass writes new ones instead of adding to zeros."""
-    weights = weights_of(optimizer)
+class Update:
+    """The one update of every learner: which network, loss and optimizer it is made of, it does not know."""
 
-    def update(batch: Batch) -> tuple[Tensor, Tensor]:
-        loss_value, q_mean = loss(batch)
-        optimizer.zero_grad(set_to_none=grads_to_none)
-        loss_value.backward()  # type: ignore[no-untyped-call]
-        if clip_grad_norm > 0:
-            nn.utils.clip_grad_norm_(weights, clip_grad_norm)
-        optimizer.step()
-        return loss_value.detach(), q_mean
+    def __init__(self, backprop: Backprop, step: Step) -> None:
+        self.backprop, self.step = backprop, step
 
-    return update
-
-
-def weights_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [weight for group in optimizer.param_groups for weight in group["params"]]
+    def __call__(self, batch: Batch, *known: Tensor) -> Learned:
+        """`known` is what backprop.look_ahead gave for this batch, if it was asked."""
+        learned = self.backprop(batch, *known)
+        self.step()
+        return learned
 
 
 MOST_TOGETHER = 16  # more gain nothing

@@ -11,12 +11,12 @@ BLOCK = 1024  # weights per program: 1,641 programs for the Nature network
 
 def adam(
     weights: Tensor, gradients: Tensor, means: Tensor, squares: Tensor, steps: Tensor, lr: Tensor, eps: float,
-    betas: tuple[float, float] = (0.9, 0.999),
+    betas: tuple[float, float] = (0.9, 0.999), decay: float = 0.0,
 ) -> None:  # fmt: skip
-    """One step of torch.optim.Adam. `steps` counts this one already."""
+    """One step of torch.optim.Adam, or of AdamW where weights decay. `steps` counts this one already."""
     size = weights.numel()
     logs = [math.log(beta) for beta in betas]
-    _adam[(triton.cdiv(size, BLOCK),)](weights, gradients, means, squares, steps, lr, size, eps, *betas, *logs, BLOCK)
+    _adam[(triton.cdiv(size, BLOCK),)](weights, gradients, means, squares, steps, lr, size, eps, decay, *betas, *logs, BLOCK)
 
 
 def rmsprop(
@@ -30,7 +30,7 @@ def rmsprop(
 
 @triton.jit
 def _adam(
-    weights, gradients, means, squares, steps, lr, size, eps, beta1,
+    weights, gradients, means, squares, steps, lr, size, eps, decay, beta1,
     beta2, log_beta1: tl.constexpr, log_beta2: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -43,8 +43,9 @@ def _adam(
     # In double precision: 1 - 0.999**1 in single keeps four digits
     correction1 = (1.0 - tl.exp(step * log_beta1)).to(tl.float32)
     correction2 = tl.sqrt(1.0 - tl.exp(step * log_beta2)).to(tl.float32)
-    change = tl.load(lr) / correction1 * mean / (tl.sqrt(square) / correction2 + eps)
-    tl.store(weights + place, tl.load(weights + place, inside) - change, inside)
+    rate = tl.load(lr)
+    change = rate / correction1 * mean / (tl.sqrt(square) / correction2 + eps)
+    tl.store(weights + place, tl.load(weights + place, inside) * (1.0 - rate * decay) - change, inside)
     tl.store(means + place, mean, inside)
     tl.store(squares + place, square, inside)
 

@@ -5,7 +5,7 @@ processors busy. Here the weights are one stretch of memory (flat.py), walked by
 blocks as there are processors and more.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fastdqn.config import LearnerConfig
 from fastdqn.learner.flat import flat_of, lay_flat, like_in
-from fastdqn.learner.optimizer import ALPHA
+from fastdqn.learner.optimizer import ALPHA, options_of
 
 
 class Wide:
@@ -46,23 +46,30 @@ class Wide:
 
 
 class WideAdam(Wide, torch.optim.Adam):  # type: ignore[misc]
-    def __init__(self, weights: Iterable[Tensor], lr: Tensor, eps: float) -> None:
-        from fastdqn.learner import wide_kernels  # here, because most machines have no Triton
+    pass
 
-        super().__init__(weights, lr=lr, eps=eps, capturable=True)
-        self.lay_out(("exp_avg", "exp_avg_sq"), wide_kernels.adam)
+
+class WideAdamW(Wide, torch.optim.AdamW):  # type: ignore[misc]
+    pass
 
 
 class WideRMSprop(Wide, torch.optim.RMSprop):  # type: ignore[misc]
-    def __init__(self, weights: Iterable[Tensor], lr: Tensor, eps: float) -> None:
-        from fastdqn.learner import wide_kernels
-
-        super().__init__(weights, lr=lr, alpha=ALPHA, eps=eps, centered=True, capturable=True)
-        self.lay_out(("square_avg", "grad_avg"), partial(wide_kernels.rmsprop, alpha=ALPHA))
+    pass
 
 
 def make_wide_optimizer(config: LearnerConfig, network: nn.Module) -> torch.optim.Optimizer:
     """Moves the network's weights into one stretch of memory. The learning rate is a tensor: a graph reads it there."""
+    from fastdqn.learner import wide_kernels  # here, because most machines have no Triton
+
+    kernels: dict[str, tuple[type[Any], tuple[str, str], Callable[..., None]]] = {
+        "adam": (WideAdam, ("exp_avg", "exp_avg_sq"), wide_kernels.adam),
+        "adamw": (WideAdamW, ("exp_avg", "exp_avg_sq"), partial(wide_kernels.adam, decay=config.weight_decay)),
+        "rmsprop": (WideRMSprop, ("square_avg", "grad_avg"), partial(wide_kernels.rmsprop, alpha=ALPHA)),
+    }
+    made_by, moments, kernel = kernels[config.optimizer]
     lay_flat(network)
     lr = torch.tensor(config.lr, device=next(network.parameters()).device)
-    return (WideAdam if config.optimizer == "adam" else WideRMSprop)(network.parameters(), lr, config.optimizer_eps)
+    optimizer: torch.optim.Optimizer = made_by(network.parameters(), lr=lr, capturable=True, **options_of(config))
+    assert isinstance(optimizer, Wide), "as the table says"
+    optimizer.lay_out(moments, kernel)
+    return optimizer

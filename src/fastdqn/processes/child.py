@@ -36,7 +36,7 @@ STACK_SIGNAL = signal.SIGUSR1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 # What comes through the door, always a pair
-HELLO, ROW, SCORE, FAULT, DONE = "hello", "row", "score", "fault", "done"
+HELLO, ROW, SCORE, NOTE, FAULT, DONE = "hello", "row", "score", "note", "fault", "done"
 
 
 @dataclass(frozen=True)

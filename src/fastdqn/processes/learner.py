@@ -8,14 +8,14 @@ import torch
 
 from fastdqn.actor.games import Game
 from fastdqn.build_roles import build_trainer, section_of
-from fastdqn.processes.child import DONE, HELLO, ROW, Task
+from fastdqn.processes.child import DONE, HELLO, NOTE, ROW, Task
 from fastdqn.processes.control import Pulse
 from fastdqn.run.model import facts_of, load_model, save_model
 from fastdqn.runner.board import Board
 from fastdqn.runner.limits import Every, Limits
 from fastdqn.runner.shared import open_shared
 from fastdqn.runner.slots import SlotSource
-from fastdqn.schedules import exploration, learning_rate
+from fastdqn.schedules import exploration, learning_rate, priority_beta
 from fastdqn.transition import Block
 
 STOPPED = "stopped"  # by the parent, which knows why
@@ -55,6 +55,7 @@ class LearnerRole:
         self._wait_time = parts.timers["wait"]
         self._log_due, self._saved = Every(self.config.log.every_steps), 0
         self._epsilon_at, self._lr_at = exploration(self.config), learning_rate(self.config)
+        self._beta_at = priority_beta(self.config)
         self._logged_step = 0
         self._published = (0, 0)  # step, update
 
@@ -140,6 +141,7 @@ class LearnerRole:
 
     def _train(self, updates: int) -> None:
         self.parts.learner.set_lr(self._lr_at(self.parts.ratio.steps))
+        self.parts.replay.set_beta(self._beta_at(self.parts.ratio.steps))
         self.parts.learner.train(updates)
         self.parts.ratio.trained(updates)
 
@@ -183,6 +185,9 @@ class LearnerRole:
         self._logged_step = step
         self._control["rows"][0] = len(self.parts.replay)
         loss, q_mean = learner.read_means()
+        if (advice := learner.advice()) and advice not in self.parts.notes:
+            self.parts.notes.append(advice)
+            self._door.send((NOTE, advice))
         row = self.parts.meter.row(step, learner.updates, self._epsilon_at(step), loss, q_mean)
         self._door.send((ROW, row))
 

@@ -24,7 +24,7 @@ from fastdqn.errors import RoleError, UserError
 from fastdqn.evaluator import Score
 from fastdqn.prepare import Job
 from fastdqn.processes.actor import play
-from fastdqn.processes.child import DONE, FAULT, HELLO, ROW, SCORE, STACK_SIGNAL, STOP_SIGNALS, BellEnds, Task, live
+from fastdqn.processes.child import DONE, FAULT, HELLO, NOTE, ROW, SCORE, STACK_SIGNAL, STOP_SIGNALS, BellEnds, Task, live
 from fastdqn.processes.control import EVALUATOR, FIRST_ACTOR, LEARNER, control_fields
 from fastdqn.processes.evaluator import judge
 from fastdqn.processes.figures import Figures
@@ -242,6 +242,8 @@ class ProcessRunner:
                 self._say(line)
         elif word == ROW:
             self._on_row(told | self.figures(told["update"]))
+        elif word == NOTE:
+            self._say(told)
         elif word == SCORE and told is None:
             self._judged = True
         elif word == SCORE:

@@ -32,8 +32,14 @@ class ArrayReplay:
     def seal(self, lane: int) -> None:
         self._store(self._accumulator.seal(lane))
 
-    def sample(self, batch_size: int) -> Batch:
-        return self._batch(self._rng.integers(len(self), size=batch_size))
+    def sample(self, batch_size: int, batches: int = 1) -> Batch:
+        return self._batch(self._rng.integers(len(self), size=batches * batch_size))
+
+    def feedback(self, index: Any, priority: Any) -> None:
+        """Ignored: draws are uniform."""
+
+    def set_beta(self, beta: float) -> None:
+        """Ignored: draws are uniform."""
 
     def gather(self, lane: np.ndarray, row: np.ndarray) -> Batch:
         stored = self._columns["index"][: len(self)].tolist()

@@ -11,12 +11,12 @@ from fastdqn.transition import Batch
 class CompiledSampler(UniformSampler):
     """Draws the same numbers from the same stream."""
 
-    def draw(self, ring: Ring, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def draw(self, ring: Ring, batch_size: int, batches: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         from fastdqn.replay.draw_kernels import choose_rows  # here, because importing numba takes half a second
 
-        drawn, low, count, ends = self.candidates(ring, batch_size)
-        lane, row = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
-        weight = np.empty(batch_size, np.float32)
+        rows = batches * batch_size
+        drawn, low, count, ends = self.candidates(ring, rows)
+        lane, row, weight = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.float32)
         choose_rows(drawn, low, count, ends, ring.flags, lane, row, weight)
         return lane, row, weight
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from fastdqn.dice import Dice
 from fastdqn.graphs import Launcher, as_it_is
 from fastdqn.replay import device_window
+from fastdqn.replay.device_priorities import DevicePriorities
 from fastdqn.replay.device_ring import DeviceRing
 from fastdqn.transition import Batch, Block, DeviceBlock
 
@@ -28,8 +29,12 @@ class DeviceReplay:
         clip_rewards: bool,
         launcher: Launcher = as_it_is,
         sample: Callable[..., Batch] = device_window.sample,
+        priorities: DevicePriorities | None = None,
     ) -> None:
-        self._sample = sample
+        """With `priorities` they choose the rows, and not `sample`."""
+        self._sample, self.priorities = sample, priorities
+        if priorities is not None:
+            ring.after_write.append(priorities.opened)  # whoever writes: a block's graph, or the actor's
         self.ring, self.dice, self.stack, self.n_step, self._launcher = ring, dice, stack, n_step, launcher
         self._how: dict[str, Any] = {"stack": stack, "n_step": n_step, "gamma": gamma, "clip_rewards": clip_rewards}
         self._lobbies: dict[tuple[int, int], Lobby] = {}  # by group of lanes
@@ -43,10 +48,21 @@ class DeviceReplay:
     def seal(self, lane: int) -> None:
         self.ring.seal(lane)
 
-    def sample(self, batch_size: int) -> Batch:
+    def sample(self, batch_size: int, batches: int = 1) -> Batch:
         if len(self) == 0:
             raise ValueError("nothing to draw yet: no row has a full window")
-        return self._sample(self.ring, self.dice, batch_size, **self._how)
+        if self.priorities is not None:
+            return device_window.window(self.ring, *self.priorities.draw(self.dice, batch_size, batches), **self._how)
+        return self._sample(self.ring, self.dice, batches * batch_size, **self._how)
+
+    def feedback(self, index: Tensor, priority: Tensor) -> None:
+        """Tensors of the ring's device. Ignored where draws are uniform."""
+        if self.priorities is not None:
+            self.priorities.feedback(index, priority)
+
+    def set_beta(self, beta: float) -> None:
+        if self.priorities is not None:
+            self.priorities.beta.fill_(beta)
 
     def gather(self, lane: np.ndarray, row: np.ndarray) -> Batch:
         device = self.ring.device
@@ -57,11 +73,14 @@ class DeviceReplay:
         return self.ring.startable(self.stack, self.n_step)
 
     def state(self) -> dict[str, Any]:
-        return {"ring": self.ring.state(), "dice": self.dice.state()}
+        state = {"ring": self.ring.state(), "dice": self.dice.state()}
+        return state if self.priorities is None else state | {"priorities": self.priorities.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.ring.load_state(state["ring"])
         self.dice.load_state(state["dice"])
+        if self.priorities is not None:
+            self.priorities.load_state(state.get("priorities"))
 
 
 class Lobby:

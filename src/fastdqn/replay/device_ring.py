@@ -4,6 +4,7 @@ Only the newest frame crosses the bus, once; batches never do. All shapes are fi
 appending and drawing may be part of a CUDA graph.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,16 @@ class DeviceRing:
         self.flags = torch.zeros(size, dtype=torch.uint8, device=device)
         self.W = torch.zeros(num_lanes, dtype=torch.int64, device=device)
         self.rows_opened = np.zeros(num_lanes, np.int64)
+        self.after_write: list[Callable[[slice], None]] = []  # called with the lanes, on the device, when W has moved
         self._lane_numbers = torch.arange(num_lanes, device=device)
-        self._base = self._lane_numbers * rows_per_lane  # (L,)
+        self.base = self._lane_numbers * rows_per_lane  # (L,)
         self._first, self._terminal, self._tail, self._none = (
             torch.tensor(int(flag), dtype=torch.uint8, device=device) for flag in (FIRST, TERMINAL, TAIL, 0)
         )
 
     def write(self, block: DeviceBlock) -> None:
         """What Ring.append does, on the device: data first, W last. The host counts it by `count`."""
-        base, W = self._base[block.lanes], self.W[block.lanes]
+        base, W = self.base[block.lanes], self.W[block.lanes]
         previous, new = base + (W - 1) % self.T, base + W % self.T
         outcome = torch.where(block.first, self._tail, torch.where(block.terminal, self._terminal, self._none))
         self.action.index_copy_(0, previous, block.action)
@@ -50,6 +52,8 @@ class DeviceRing:
         self.obs.index_copy_(0, new, block.obs)
         self.flags.index_copy_(0, new, torch.where(block.first, self._first, self._none))
         W += 1  # a view of self.W
+        for follow in self.after_write:
+            follow(block.lanes)
 
     def count(self, lanes: slice) -> None:
         """What the host has to remember of a `write`."""

@@ -3,6 +3,9 @@
 Which rows a batch takes is decided at once, when it is ordered; the thread only copies frames, and rows are not written over
 before it is done. Batch u is drawn with a random stream of its own, (seed, u), from the rows that are there when update
 u - k is due, k being how many are kept ahead. So it is the same batch whatever the timing: a sample lag of k, bit for bit.
+
+Feedback may come while the thread works, which never looks at priorities: batches that were ordered before keep the rows and
+weights of the older ones.
 """
 
 from collections import deque
@@ -44,13 +47,16 @@ class Prefetched:
         self._let_the_thread_finish()
         self.replay.seal(lane)
 
-    def sample(self, batch_size: int) -> Batch:
-        while len(self._ordered) <= self._ahead:
-            self._order(batch_size)
-        batch = self._receive(self._ordered.popleft().result())
-        if len(batch.action) != batch_size:
-            raise ValueError(f"{batch_size} rows are wanted, and {len(batch.action)} were drawn ahead")
-        return batch
+    def sample(self, batch_size: int, batches: int = 1) -> Batch:
+        """Several batches are those of several calls, joined."""
+        taken = [self._next(batch_size) for _ in range(batches)]
+        return taken[0] if batches == 1 else Batch(*(_joined(parts) for parts in zip(*taken, strict=True)))
+
+    def feedback(self, index: Any, priority: Any) -> None:
+        self.replay.feedback(index, priority)
+
+    def set_beta(self, beta: float) -> None:
+        self.replay.set_beta(beta)
 
     def gather(self, lane: np.ndarray, row: np.ndarray) -> Batch:
         return self.replay.gather(lane, row)
@@ -69,6 +75,14 @@ class Prefetched:
         self._seed, self._count = state["seed"], state["count"]
         self._ordered = deque(self._thread.submit(self._finish, _copied(batch)) for batch in state["waiting"])
 
+    def _next(self, batch_size: int) -> Batch:
+        while len(self._ordered) <= self._ahead:
+            self._order(batch_size)
+        batch = self._receive(self._ordered.popleft().result())
+        if len(batch.action) != batch_size:
+            raise ValueError(f"{batch_size} rows are wanted, and {len(batch.action)} were drawn ahead")
+        return batch
+
     def _order(self, batch_size: int) -> None:
         self.replay.sampler.rng = seeding.stream(self._seed, f"batch {self._count}")
         rows = self.replay.choose(batch_size)
@@ -78,6 +92,10 @@ class Prefetched:
     def _let_the_thread_finish(self) -> None:
         if self._ordered:
             self._ordered[-1].result()  # one thread: with the last all are done
+
+
+def _joined(parts: tuple[Any, ...]) -> Any:
+    return torch.cat(parts) if isinstance(parts[0], torch.Tensor) else np.concatenate(parts)
 
 
 def _copied(batch: Batch) -> Batch:

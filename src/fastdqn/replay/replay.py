@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastdqn.replay.ring import Ring
-from fastdqn.replay.sampler import UniformSampler
+from fastdqn.replay.sampler import Sampler
 from fastdqn.replay.window import window
 from fastdqn.transition import Batch, Block
 
@@ -14,7 +14,16 @@ from fastdqn.transition import Batch, Block
 class Replay(Protocol):
     def append(self, block: Block) -> None: ...
     def seal(self, lane: int) -> None: ...
-    def sample(self, batch_size: int) -> Batch: ...
+    def sample(self, batch_size: int, batches: int = 1) -> Batch:
+        """`batches` of them drawn together, one after the other."""
+
+    def feedback(self, index: Any, priority: Any) -> None:
+        """What an update found out about its batch: `index` as the batch has it, and per row how much there is still to
+        learn, (B,) float32, not negative. Uniform replays ignore it."""
+
+    def set_beta(self, beta: float) -> None:
+        """How much of the bias of prioritised draws the weights take back, from now on. Uniform replays ignore it."""
+
     def gather(self, lane: np.ndarray, row: np.ndarray) -> Batch:
         """The transitions that start at these rows, with weight 1."""
 
@@ -31,7 +40,7 @@ class RingReplay:
     def __init__(
         self,
         ring: Ring,
-        sampler: UniformSampler,
+        sampler: Sampler,
         *,
         gamma: float,
         clip_rewards: bool,
@@ -42,16 +51,23 @@ class RingReplay:
 
     def append(self, block: Block) -> None:
         self.ring.append(block)
+        self.sampler.opened(self.ring, block.lanes)
 
     def seal(self, lane: int) -> None:
         self.ring.seal(lane)
 
-    def sample(self, batch_size: int) -> Batch:
-        return self.look(*self.choose(batch_size))
+    def sample(self, batch_size: int, batches: int = 1) -> Batch:
+        return self.look(*self.choose(batch_size, batches))
 
-    def choose(self, batch_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(lane, row, weight) of a batch."""
-        return self.sampler.draw(self.ring, batch_size)
+    def choose(self, batch_size: int, batches: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(lane, row, weight) of what `sample` would give."""
+        return self.sampler.draw(self.ring, batch_size, batches)
+
+    def feedback(self, index: Any, priority: Any) -> None:
+        self.sampler.feedback(self.ring, index, priority)
+
+    def set_beta(self, beta: float) -> None:
+        self.sampler.set_beta(beta)
 
     def gather(self, lane: np.ndarray, row: np.ndarray) -> Batch:
         return self.look(lane, row, np.ones(len(row), np.float32))
@@ -65,7 +81,7 @@ class RingReplay:
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.ring.load_state(state["ring"])
-        self.sampler.load_state(state["sampler"])
+        self.sampler.load_state(state["sampler"], self.ring)
 
     def look(self, lane: np.ndarray, row: np.ndarray, weight: np.ndarray) -> Batch:
         """The batch that starts at these rows."""

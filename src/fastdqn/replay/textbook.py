@@ -25,8 +25,14 @@ class DequeReplay:
     def seal(self, lane: int) -> None:
         self.memory.extend(self._accumulator.seal(lane))
 
-    def sample(self, batch_size: int) -> Batch:
-        return self._batch(self._random.choices(self.memory, k=batch_size))
+    def sample(self, batch_size: int, batches: int = 1) -> Batch:
+        return self._batch(self._random.choices(self.memory, k=batches * batch_size))
+
+    def feedback(self, index: Any, priority: Any) -> None:
+        """Ignored: draws are uniform."""
+
+    def set_beta(self, beta: float) -> None:
+        """Ignored: draws are uniform."""
 
     def gather(self, lane: np.ndarray, row: np.ndarray) -> Batch:
         by_index = {transition.index: transition for transition in self.memory}

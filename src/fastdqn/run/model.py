@@ -36,6 +36,7 @@ def save_model(path: Path, network: nn.Module, facts: dict[str, Any]) -> None:
     tensors = {
         name: value.detach().to("cpu", torch.float32).contiguous().clone() for name, value in network.state_dict().items()
     }
+    facts = facts | _head_facts(network)
     beside = path.with_suffix(".tmp")
     save_file(tensors, beside, metadata={"format": FORMAT, "facts": json.dumps(facts)})
     os.replace(beside, path)
@@ -74,5 +75,14 @@ def load_model(path: Path, network: nn.Module) -> dict[str, Any]:
                 f"trained on {facts.get('env_id')} with states {tuple(facts.get('state_shape', ()))} and "
                 f"{facts.get('num_actions')} actions."
             )
+    for name, here in _head_facts(network).items():
+        if facts.get(name) != here:
+            raise UserError(f"The model {path} was trained with {name} {facts.get(name)}, and this network has {here}.")
     network.load_state_dict(saved)
     return facts
+
+
+def _head_facts(network: nn.Module) -> dict[str, Any]:
+    """What its outputs mean, where they are more than values: loss, atoms, support."""
+    head = getattr(network, "head", None)
+    return {} if head is None else head.facts()

@@ -89,8 +89,10 @@ def work_of(config: Config, kind: EnvKind, stack: int) -> dict[str, Any]:
         "env": [kind.spec.env_id, list(kind.spec.state_shape(stack))],
         "env_settings": {name: value for name, value in kind.settings.items() if name != "threads"},
         "network": config.network.model_dump(),
-        "learner": config.learner.model_dump(include={"batch_size", "steps_per_update", "double", "optimizer", "target"}),
-        "n_step": config.replay.n_step,
+        "learner": config.learner.model_dump(
+            include={"batch_size", "steps_per_update", "double", "munchausen", "loss", "atoms", "optimizer", "target"}
+        ),
+        "replay": config.replay.model_dump(include={"n_step", "prioritised"}),
         "prefer": config.switches.prefer,
         "device": config.device if torch.cuda.is_available() else "cpu",
     }

@@ -21,10 +21,11 @@ class InlineRunner:
         stop: Stop,
         on_row: Callable[[dict[str, Any]], None],
         on_score: Callable[[Score], None],
+        on_note: Callable[[str], None] = lambda note: None,
     ) -> None:
         self.parts, self.stop = parts, stop
         self.limits = Limits(parts.config.limits, parts.actor.round_steps)
-        self._on_row, self._on_score = on_row, on_score
+        self._on_row, self._on_score, self._on_note = on_row, on_score, on_note
         self._evaluator: Evaluator | None = None
         self._logged_step = 0
         self.evaluated_share: float | None = None  # of the games of the evaluation that is going on
@@ -64,6 +65,7 @@ class InlineRunner:
             due = ratio.due()
             if due and len(parts.replay):
                 learner.set_lr(parts.lr_at(actor.steps))
+                parts.replay.set_beta(parts.beta_at(actor.steps))
                 learner.train(due)
                 ratio.trained(due)
 
@@ -83,6 +85,9 @@ class InlineRunner:
             return
         self._logged_step = actor.steps
         loss, q_mean = learner.read_means()
+        if (advice := learner.advice()) and advice not in self.parts.notes:
+            self.parts.notes.append(advice)
+            self._on_note(advice)
         self._on_row(self.parts.meter.row(actor.steps, learner.updates, actor.epsilon, loss, q_mean))
 
     def evaluate(self) -> Score | None:

@@ -57,6 +57,7 @@ class Parts:
     ratio: Ratio
     learner: Learner
     lr_at: Callable[[int], float]  # step -> learning rate
+    beta_at: Callable[[int], float]  # step -> beta of prioritised replay
     make_evaluator: Callable[[int], Evaluator]  # lanes -> evaluator on the learner's weights
     meter: Meter
     notes: list[str]  # what was decided for the user, one line each

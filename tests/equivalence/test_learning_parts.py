@@ -50,7 +50,7 @@ def test_the_way_back_written_out_is_autograds(network, loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("network", ["plain", "dueling"])
+@pytest.mark.parametrize("network", NETWORKS)
 def test_so_is_the_lean_one(network, loss):
     setup = with_parts(SNAKE_MLP, network, loss)
     fast, plain = parts_of(setup, ["hand_written", "lean_mlp"]), parts_of(setup)
@@ -99,10 +99,12 @@ def test_a_state_saved_on_one_path_loads_on_every_other():
 
 
 @pytest.mark.skipif(bool(lacks("bf16", "cpu")), reason="needs bfloat16 instructions")
-@pytest.mark.parametrize("loss", ["mse-double", "c51-double"])
-def test_a_lean_dueling_network_in_bfloat16_acts_and_steps_as_the_plain_one(monkeypatch, loss):
+@pytest.mark.parametrize(
+    ("network", "loss"), [("dueling", "mse-double"), ("dueling", "c51-double"), ("both", "huber"), ("both", "c51-double")]
+)
+def test_a_lean_network_in_bfloat16_acts_and_steps_as_the_plain_one(monkeypatch, network, loss):
     monkeypatch.setattr("tests.equivalence.test_precision.gradients", taken_gradients)
-    setup = with_parts(SNAKE_MLP, "dueling", loss)
+    setup = with_parts(SNAKE_MLP, network, loss)
     short, plain = (parts_of(setup, ["hand_written", "lean_mlp", *on]) for on in (["bf16"], []))
     assert within_tolerance(*compare_gradients(short, plain))
     greedy = build_greedy(plain.learner.online, "cpu", plain.switches)

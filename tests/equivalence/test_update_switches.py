@@ -419,7 +419,7 @@ def test_lean_backprop_goes_with_every_optimizer_in_a_loop_of_ones_own_too(optim
 
 def test_other_networks_are_not_lean():
     assert "lean_mlp" not in parts_of(SNAKE_CNN).switches
-    assert "lean_mlp" not in prepare("CartPole-v1", settings={"network.norm": "layer"}).switches
+    assert "lean_mlp" not in prepare("CartPole-v1", settings={"network.hidden": []}).switches
     with pytest.raises(UserError, match="lean_mlp does not apply"):
         prepare("snake", settings={"network.kind": "cnn", "switches.on": ["lean_mlp"]})
 

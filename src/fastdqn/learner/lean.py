@@ -7,6 +7,11 @@ board is empty but for a few cells. The numbers are those of hand_written.py up 
 The weights stay torch's, in torch's memory: the evaluator, the model file and the checkpoint see no difference.
 """
 
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -27,23 +32,34 @@ MANY = 16  # outputs of the last layer: more are a product
 
 
 def can_be_lean(network: QNetwork) -> bool:
-    """Whether it is Flatten, then linear layers with ReLUs between them; the last may be a dueling end."""
+    """Whether it is Flatten, then hidden layers, each followed by a ReLU or by a layer norm and a ReLU, then a linear layer
+    or a dueling end."""
     if why_not_by_hand(network):
         return False
     assert isinstance(network.body, nn.Sequential), "every chain is one"
-    flatten, *kinds = [type(layer) for layer in network.body]
-    return flatten is nn.Flatten and len(kinds) > 2 and kinds[:-1] == [nn.Linear, nn.ReLU] * (len(kinds) // 2)
+    letters = {nn.Flatten: "F", nn.Linear: "L", nn.LayerNorm: "N", nn.ReLU: "R", Dueling: "D"}
+    return bool(re.fullmatch("F(LN?R)+[LD]", "".join(letters.get(type(layer), "?") for layer in network.body)))
 
 
-def layers_of(network: QNetwork) -> tuple[list[nn.Linear], nn.Linear | Dueling]:
+class Hidden(NamedTuple):
+    linear: nn.Linear
+    norm: nn.LayerNorm | None  # before the ReLU
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [*self.linear.parameters(), *(self.norm.parameters() if self.norm is not None else ())]
+
+
+def layers_of(network: QNetwork) -> tuple[list[Hidden], nn.Linear | Dueling]:
     """The hidden layers, and the last one."""
-    *hidden, last = [layer for layer in network.body.children() if isinstance(layer, (nn.Linear, Dueling))]
-    return [layer for layer in hidden if isinstance(layer, nn.Linear)], last
+    _, *layers, last = network.body.children()
+    assert isinstance(last, (nn.Linear, Dueling)), "can_be_lean asks"
+    pairs = [(layer, follows) for layer, follows in pairwise(layers) if isinstance(layer, nn.Linear)]
+    return [Hidden(layer, follows if isinstance(follows, nn.LayerNorm) else None) for layer, follows in pairs], last
 
 
 def lay_out_first_layer(network: QNetwork) -> None:
     """The weights of one input side by side in memory, so that a zero input skips a whole line of them."""
-    first = layers_of(network)[0][0]
+    first = layers_of(network)[0][0].linear
     first.weight.data = first.weight.data.t().contiguous().t()
 
 
@@ -60,6 +76,26 @@ class Buffer:
         return view
 
 
+class Norm:
+    """A layer norm with the ReLU behind it, and what its way back needs of the last pass."""
+
+    def __init__(self, layer: nn.LayerNorm, rows: int) -> None:
+        from fastdqn.learner import lean_kernels
+
+        self._kernels, self._eps = lean_kernels, layer.eps
+        self._weight, self._bias = layer.weight.data.numpy(), layer.bias.data.numpy()
+        self._normed, self._spread = Buffer(rows, len(self._weight)).array, np.zeros(rows, np.float32)
+
+    def forward(self, out: np.ndarray) -> None:
+        self._kernels.norm_and_relu(self._weight, self._bias, self._eps, out, self._normed, self._spread)
+
+    def backward(self, slope: np.ndarray, out: np.ndarray, gradients: Sequence[np.ndarray], bias_below: np.ndarray) -> None:
+        """Of the first rows of the last pass."""
+        rows, (of_weight, of_bias) = len(slope), gradients
+        passed = (self._weight, self._normed[:rows], self._spread[:rows])
+        self._kernels.through_norm_and_relu(slope, out, *passed, of_weight, of_bias, bias_below)
+
+
 class LeanNetwork:
     """A forward pass into buffers of its own, which the next pass of as many rows overwrites."""
 
@@ -74,23 +110,27 @@ class LeanNetwork:
         self.scale = float(network.scale)
         self.head = network.head
         outputs = end.num_actions * end.outputs if isinstance(end, Dueling) else end.out_features
-        self.widths = [*(layer.out_features for layer in layers), outputs]
+        self.widths = [*(layer.linear.out_features for layer in layers), outputs]
         self.many = outputs > MANY
-        self._first = (layers[0].weight.data.t().numpy(), layers[0].bias.data.numpy())  # (inputs, width) contiguous
+        first = layers[0].linear
+        floor = 0.0 if layers[0].norm is None else -np.inf
+        self._first = (first.weight.data.t().numpy(), first.bias.data.numpy(), floor)  # (inputs, width) contiguous
         self._of_end = [weight.data for weight in end.parameters()]
         self.last = self._last_layer()
-        own = [weight for layer in layers[1:] for weight in (layer.weight, layer.bias)]
-        self._copies, self._moves = Copies(own, self.dtype), Moves(own)
+        own: list[Tensor] = [weight for layer in layers[1:] for weight in layer.linear.parameters()]
+        self._own, self._copies, self._moves = own, Copies(own, self.dtype), Moves(own)
         self.weights, self._biases = self._copies.taken[::2], self._copies.taken[1::2]  # of the products: (width, inputs)
         self._turned = [weight.t() for weight in self.weights]
         self.line = np.zeros(max(self.widths), np.float32)
         self._buffers: dict[int, list[Buffer]] = {}
+        self._norms: dict[int, list[Norm | None]] = {}
 
     @property
     def copies(self) -> list[Tensor | None]:
         """The shortened weights, for whoever keeps them up; None where there are none."""
-        short = self._copies.taken if self.dtype != torch.float32 else [None] * len(self._copies.taken)
-        return [None, None, *short, *(None for _ in self._of_end)]
+        short = dict(zip(self._own, self._copies.taken, strict=True)) if self.dtype != torch.float32 else {}
+        layers = [*self.hidden, self.end]
+        return [short.get(weight) for layer in layers for weight in layer.parameters()]
 
     def follow(self) -> None:
         """Shortens the weights anew if others have moved them."""
@@ -110,16 +150,19 @@ class LeanNetwork:
         """What comes out of each layer, for all states one after the other: (rows, width), the last (rows, actions)."""
         if isinstance(self.end, Dueling):
             self.last = self._last_layer()
-        outs = self.buffers(sum(len(some) for some in states))
+        rows = sum(len(some) for some in states)
+        outs, norms = self.buffers(rows), self.norms(rows)
         start = 0
         for some in states:
             stop = start + len(some)
             flat = some.reshape(len(some), -1)
             self._kernels.first_layer(flat, self.scale, *self._first, self.line, outs[0].array[start:stop])
             start = stop
-        for below, out, weight, bias in zip(outs, outs[1:-1], self._turned, self._biases, strict=False):
+        if norms[0] is not None:
+            norms[0].forward(outs[0].array)
+        for below, out, weight, bias, norm in zip(outs, outs[1:-1], self._turned, self._biases, norms[1:], strict=False):
             torch.addmm(bias, below.tensor, weight, out=out.tensor)
-            out.tensor.relu_()
+            out.tensor.relu_() if norm is None else norm.forward(out.array)
         weight, bias = self.last
         if self.many:
             torch.addmm(bias, outs[-2].tensor.float(), weight.t(), out=outs[-1].tensor)
@@ -132,6 +175,12 @@ class LeanNetwork:
         if rows not in self._buffers:
             self._buffers[rows] = self.new_buffers(rows)
         return self._buffers[rows]
+
+    def norms(self, rows: int) -> list[Norm | None]:
+        """Of each hidden layer, if it has one."""
+        if rows not in self._norms:
+            self._norms[rows] = [None if layer.norm is None else Norm(layer.norm, rows) for layer in self.hidden]
+        return self._norms[rows]
 
     def new_buffers(self, rows: int) -> list[Buffer]:
         *hidden, actions = self.widths
@@ -169,10 +218,13 @@ class Lean:
         self._theirs = self._mine if target is online else LeanNetwork(target, dtype)
         self._optimizer = optimizer
         layers, widths, dtype = self._mine.hidden, self._mine.widths, self._mine.dtype
-        self._gradients = [Buffer(layers[0].in_features, widths[0])]  # turned, as the first layer's weights lie in memory
-        self._gradients += [Buffer(layer.out_features, layer.in_features, dtype) for layer in layers[1:]]
+        inputs = layers[0].linear.in_features
+        self._gradients = [Buffer(inputs, widths[0])]  # turned, as the first layer's weights lie in memory
+        self._gradients += [Buffer(out, into, dtype) for into, out in pairwise(widths[:-1])]
         self._gradients += [Buffer(widths[-1], widths[-2])]
         self._bias_gradients = [np.zeros(width, np.float32) for width in widths]
+        normed = [*(layer.norm is not None for layer in layers), False]
+        self._norm_gradients = [list(np.zeros((2 * has, n), np.float32)) for has, n in zip(normed, widths, strict=True)]
         self._slopes: dict[int, list[Buffer]] = {}
         self._leave_gradients()
 
@@ -182,6 +234,7 @@ class Lean:
         for number, bias in enumerate(self._bias_gradients):
             gradient = self._gradients[number].tensor
             gradients += [gradient if number else gradient.t(), torch.from_numpy(bias)]
+            gradients += map(torch.from_numpy, self._norm_gradients[number])
         end = self._mine.end
         if isinstance(end, Dueling):  # it has weights of its own, whose gradients are worked out from those of its layer
             gradients[-2:] = self._of_end = [torch.zeros_like(weight.data) for weight in end.parameters()]
@@ -213,13 +266,15 @@ class Lean:
             both = self._mine.forward(state, batch.next_state.numpy())
             outs, online_next = [out.part(0, size) for out in both], self._mine.shaped(both[-1].tensor[size:])
         else:
-            outs, online_next = self._mine.forward(state), None
+            both = outs = self._mine.forward(state)
+            online_next = None
         passes = Passes(self._mine.shaped(outs[-1].tensor), target_next, online_next, *target)
         gradient, learned = self._output_gradient(passes, batch)
-        self._backward(state, outs, gradient.flatten(1))
+        self._backward(state, outs, self._mine.norms(len(both[0].array)), gradient.flatten(1))
         return learned
 
-    def _backward(self, state: np.ndarray, outs: list[Buffer], gradient: Tensor) -> None:
+    def _backward(self, state: np.ndarray, outs: list[Buffer], norms: list[Norm | None], gradient: Tensor) -> None:
+        """`outs` are the first rows of the last pass, `norms` what it left behind."""
         mine, kernels, of_biases = self._mine, self._kernels, self._bias_gradients
         if len(state) not in self._slopes:
             self._slopes[len(state)] = mine.new_buffers(len(state))
@@ -229,16 +284,26 @@ class Lean:
             torch.mm(gradient.t(), outs[-2].tensor.float(), out=of_end.tensor)
             torch.sum(gradient, 0, out=of_end_bias)
             slopes[-2].tensor.copy_(gradient @ mine.last[0])
-            kernels.through_relu(slopes[-2].array, outs[-2].array, of_biases[-2])
+            self._through_relu(-2, slopes[-2].array, outs[-2].array, norms[-1])
         else:
             known = (outs[-2].array, mine.last[0].numpy(), mine.line)
             filled = (slopes[-2].array, of_end.array, of_biases[-1], of_biases[-2])
             kernels.last_layer_back(gradient.numpy(), *known, *filled)
+            if norms[-1] is not None:
+                self._through_relu(-2, slopes[-2].array, outs[-2].array, norms[-1])
         if isinstance(mine.end, Dueling):
             mine.end.split_gradients(of_end.tensor, of_end_bias, self._of_end)
         for number in range(len(outs) - 2, 0, -1):
             below, slope = outs[number - 1], slopes[number].tensor
             torch.mm(slope.t(), below.tensor, out=self._gradients[number].tensor)
             torch.mm(slope, mine.weights[number - 1], out=slopes[number - 1].tensor)
-            kernels.through_relu(slopes[number - 1].array, below.array, of_biases[number - 1])
+            self._through_relu(number - 1, slopes[number - 1].array, below.array, norms[number - 1])
         kernels.first_layer_back(state.reshape(len(state), -1), mine.scale, slopes[0].array, self._gradients[0].array)
+
+    def _through_relu(self, number: int, slope: np.ndarray, out: np.ndarray, norm: Norm | None) -> None:
+        """Back through the ReLU of a hidden layer, and through the norm before it."""
+        of_bias = self._bias_gradients[number]
+        if norm is None:
+            self._kernels.through_relu(slope, out, of_bias)
+        else:
+            norm.backward(slope, out, self._norm_gradients[number], of_bias)

@@ -14,10 +14,15 @@ ZERO = np.float32(0)
 
 @loose_kernel
 def first_layer(
-    states: np.ndarray, scale: float, weight: np.ndarray, bias: np.ndarray, line: np.ndarray, out: np.ndarray
+    states: np.ndarray,
+    scale: float,
+    weight: np.ndarray,  # (inputs, width)
+    bias: np.ndarray,
+    floor: float,  # 0 for a ReLU, minus infinity for none
+    line: np.ndarray,  # (width,): a place to sum a row in
+    out: np.ndarray,
 ) -> None:
-    """out = relu(states * scale @ weight + bias), skipping zeros of the states. `weight` is (inputs, width), `line` a place
-    to sum a row in."""
+    """out = max(states * scale @ weight + bias, floor), skipping zeros of the states."""
     width = len(bias)
     for row in range(len(states)):
         for j in range(width):
@@ -28,7 +33,7 @@ def first_layer(
                 for j in range(width):
                     line[j] += value * weight[i, j]
         for j in range(width):
-            out[row, j] = in_form_of(out[row, j], max(line[j], ZERO))
+            out[row, j] = in_form_of(out[row, j], max(line[j], np.float32(floor)))
 
 
 @loose_kernel
@@ -53,6 +58,61 @@ def through_relu(slope: np.ndarray, out: np.ndarray, bias: np.ndarray) -> None:
             value = as_float(slope[row, j]) if as_float(out[row, j]) > 0 else ZERO
             slope[row, j] = in_form_of(slope[row, j], value)
             bias[j] += value
+
+
+@loose_kernel
+def norm_and_relu(
+    weight: np.ndarray,
+    bias: np.ndarray,
+    eps: float,
+    out: np.ndarray,  # (rows, width): comes with the input, leaves with the output
+    normed: np.ndarray,  # (rows, width): filled, for the way back, with the input less its mean over its spread
+    spread: np.ndarray,  # (rows,): filled with one over the spread
+) -> None:
+    """Layer norm, then ReLU."""
+    width = np.float32(out.shape[1])
+    for row in range(len(out)):
+        total, squares = ZERO, ZERO
+        for j in range(out.shape[1]):
+            total += as_float(out[row, j])
+        mean = total / width
+        for j in range(out.shape[1]):
+            normed[row, j] = as_float(out[row, j]) - mean
+            squares += normed[row, j] * normed[row, j]
+        spread[row] = np.float32(1) / np.sqrt(squares / width + np.float32(eps))
+        for j in range(out.shape[1]):
+            normed[row, j] *= spread[row]
+            out[row, j] = in_form_of(out[row, j], max(weight[j] * normed[row, j] + bias[j], ZERO))
+
+
+@loose_kernel
+def through_norm_and_relu(
+    slope: np.ndarray,  # (rows, width): in place
+    out: np.ndarray,
+    weight: np.ndarray,
+    normed: np.ndarray,
+    spread: np.ndarray,
+    of_weight: np.ndarray,  # from here on filled
+    of_bias: np.ndarray,
+    of_bias_below: np.ndarray,  # of the layer that the norm follows
+) -> None:
+    width = np.float32(slope.shape[1])
+    of_weight[:] = ZERO
+    of_bias[:] = ZERO
+    of_bias_below[:] = ZERO
+    for row in range(len(slope)):
+        total, along = ZERO, ZERO
+        for j in range(slope.shape[1]):
+            value = as_float(slope[row, j]) if as_float(out[row, j]) > 0 else ZERO
+            of_weight[j] += value * normed[row, j]
+            of_bias[j] += value
+            total += value * weight[j]
+            along += value * weight[j] * normed[row, j]
+        for j in range(slope.shape[1]):
+            value = as_float(slope[row, j]) if as_float(out[row, j]) > 0 else ZERO
+            passed = spread[row] * (value * weight[j] - total / width - normed[row, j] * along / width)
+            slope[row, j] = in_form_of(slope[row, j], passed)
+            of_bias_below[j] += passed
 
 
 @loose_kernel

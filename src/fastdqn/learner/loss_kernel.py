@@ -40,37 +40,43 @@ def gradient_of(
 
 @kernel
 def c51_gradient_of(
-    next_chances: np.ndarray,  # (B, atoms): of the next action
-    log_chances: np.ndarray,  # (B, atoms): of the action taken
-    v_min: float,
-    v_max: float,
+    next_chances: np.ndarray,  # (B, actions, atoms)
+    choosing: np.ndarray,  # (B, actions): whose largest value says which next action counts
+    log_chances: np.ndarray,  # (B, actions, atoms)
+    support: np.ndarray,  # (atoms,)
     action: np.ndarray,  # (B,)
     returns: np.ndarray,
     discount: np.ndarray,
     weight: np.ndarray,
-    gradient: np.ndarray,  # (B, actions, atoms)
+    gradient: np.ndarray,  # (B, actions, atoms): comes with the chances, leaves with the gradient
     error: np.ndarray,  # (B,): filled with the cross entropies
-) -> tuple[float, float]:
-    """The loss, and the mass of all TD targets that lay beyond the range. `gradient` comes with the distribution of the
-    action taken and zeros elsewhere; the gradient there is that less the TD target's."""
-    size, atoms = next_chances.shape
-    step = (v_max - v_min) / (atoms - 1)
+) -> tuple[float, float, float]:
+    """The loss, the mean value of the actions taken, and the mass of all TD targets that lay beyond the range."""
+    size, _, atoms = next_chances.shape
+    v_min, v_max = support[0], support[-1]
+    step = (float(v_max) - float(v_min)) / (atoms - 1)
     wanted = np.empty(atoms)
-    loss, beyond = 0.0, 0.0
+    loss, value, beyond = 0.0, 0.0, 0.0
     for b in range(size):
+        mass = next_chances[b, np.argmax(choosing[b])]
         wanted[:] = 0.0
         for i in range(atoms):
-            moved = returns[b] + discount[b] * (v_min + i * step)
+            moved = returns[b] + discount[b] * support[i]
             if moved < v_min or moved > v_max:
-                beyond += next_chances[b, i]
+                beyond += mass[i]
             place = (min(max(moved, v_min), v_max) - v_min) / step
             low = min(int(place), atoms - 2)
-            wanted[low] += next_chances[b, i] * (low + 1 - place)
-            wanted[low + 1] += next_chances[b, i] * (place - low)
+            wanted[low] += mass[i] * (low + 1 - place)
+            wanted[low + 1] += mass[i] * (place - low)
         miss = 0.0
-        for i in range(atoms):
-            miss -= wanted[i] * log_chances[b, i]
-            gradient[b, action[b], i] = weight[b] / size * (gradient[b, action[b], i] - wanted[i])
+        for a in range(gradient.shape[1]):
+            if a != action[b]:
+                gradient[b, a] = 0.0
+                continue
+            for i in range(atoms):
+                miss -= wanted[i] * log_chances[b, a, i]
+                value += gradient[b, a, i] * support[i]
+                gradient[b, a, i] = weight[b] / size * (gradient[b, a, i] - wanted[i])
         error[b] = miss
         loss += weight[b] * miss
-    return loss / size, beyond
+    return loss / size, value / size, beyond

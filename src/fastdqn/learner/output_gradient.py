@@ -70,18 +70,14 @@ def compiled_c51(loss: Loss) -> OutputGradient:
 
     @torch.no_grad()
     def output_gradient(passes: Passes, batch: Batch) -> tuple[Tensor, Learned]:
-        online, target_next = passes.online.float(), passes.target_next.float()
-        choosing = head(target_next if passes.online_next is None else passes.online_next)
-        rows = torch.arange(len(online))
-        log_chances = online[rows, batch.action].log_softmax(1)
-        chances = log_chances.exp()
-        gradient, error = torch.zeros(online.shape), torch.empty(len(online))
-        gradient[rows, batch.action] = chances
-        mean, outside = c51_gradient_of(
-            target_next[rows, choosing.argmax(1)].softmax(1).numpy(),
+        choosing = head(passes.target_next if passes.online_next is None else passes.online_next)
+        log_chances = passes.online.float().log_softmax(2)
+        gradient, error = log_chances.exp(), torch.empty(len(log_chances))
+        mean, q_mean, outside = c51_gradient_of(
+            passes.target_next.float().softmax(2).numpy(),
+            choosing.numpy(),
             log_chances.numpy(),
-            head.v_min,
-            head.v_max,
+            head.support.numpy(),
             batch.action.numpy(),
             batch.returns.numpy(),
             batch.discount.numpy(),
@@ -91,7 +87,7 @@ def compiled_c51(loss: Loss) -> OutputGradient:
         )
         beyond[0] += outside
         beyond[1] += len(error)
-        return gradient, Learned(mean, (chances @ head.support).mean(), error)
+        return gradient, Learned(mean, q_mean, error)
 
     return output_gradient
 

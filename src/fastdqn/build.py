@@ -162,11 +162,12 @@ def why_not_for(network: QNetwork, config: Config) -> dict[str, str]:
         reasons["target_ahead"] = "with learner.prefetch batches are drawn one by one"
     if config.replay.prioritised:
         reasons["overlap"] = "prioritised replay draws after what the last batch taught"
-    if by_hand := why_not_by_hand(network):
+    by_hand = why_not_by_hand(network)
+    if by_hand:
         reasons["hand_written"] = by_hand
     if not can_be_lean(network):
         reasons["lean_mlp"] = "it is for fully connected networks with a hidden layer"
-    if network.own:
+    if network.own and by_hand:  # otherwise it does what one of ours could do
         reasons["inplace_relu"] = "a network of your own may need the input of its ReLU again"
         if "cuda_graph" not in config.switches.on:
             reasons["cuda_graph"] = "a network of your own may do what no graph can record; --on cuda_graph tries it"

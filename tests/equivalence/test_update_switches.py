@@ -126,11 +126,17 @@ def test_a_network_of_the_users_own_keeps_its_relu():
     from fastdqn.build import build
     from fastdqn.prepare import prepare
 
-    def own(state_shape, num_actions):
-        return nn.Sequential(nn.Flatten(), nn.Linear(300, 8), nn.ReLU(), nn.Linear(8, num_actions))
+    class Own(nn.Module):
+        def __init__(self, state_shape, num_actions):
+            super().__init__()
+            self.first, self.relu, self.last = nn.Linear(300, 8), nn.ReLU(), nn.Linear(8, num_actions)
 
-    job = prepare("snake", settings=SNAKE_MLP.settings, network=own)
-    parts = build(job.config, job.kind, "cpu", own)
+        def forward(self, state):
+            features = self.first(state.flatten(1))
+            return self.last(self.relu(features) + features)
+
+    job = prepare("snake", settings=SNAKE_MLP.settings, network=Own)
+    parts = build(job.config, job.kind, "cpu", Own)
     assert "inplace_relu" not in parts.switches
     assert [layer.inplace for layer in parts.learner.online.modules() if isinstance(layer, nn.ReLU)] == [False]
 

@@ -1,6 +1,7 @@
 """Networks of the user's own are trained and played as they are, and what does not apply to them is told."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 import fastdqn
 from fastdqn.build import build, build_greedy
 from fastdqn.errors import UserError
+from fastdqn.learner.sequence import differs, read_layers
 from fastdqn.prepare import prepare
 from tests.equivalence.updates import SNAKE_MLP, parts_of, random_batches, same_updates
 
@@ -67,12 +69,126 @@ def test_a_plain_chain_of_ones_own_is_as_fast_as_ours():
     assert type(parts.learner.update.backprop).__name__ == "Lean"
 
 
+class Tutorial(nn.Module):
+    """As most are written; its layers are registered in another order than they are used in."""
+
+    def __init__(self, state_shape, outputs):
+        super().__init__()
+        self.last = nn.Linear(16, outputs)
+        self.first = nn.Linear(300, 16)
+
+    def forward(self, state):
+        return self.last(torch.relu(self.first(state.view(state.size(0), -1))))
+
+
+class Convolutions(nn.Module):
+    def __init__(self, state_shape, outputs):
+        super().__init__()
+        self.convolutions = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+        self.dense = nn.Sequential(nn.Linear(4 * 64, 16), nn.Sequential(nn.LayerNorm(16), nn.ReLU()), nn.Linear(16, outputs))
+
+    def forward(self, state):
+        return self.dense(torch.flatten(self.convolutions(state), 1))
+
+
+@pytest.mark.parametrize(("network", "way"), [(Tutorial, "Lean"), (Convolutions, "HandWritten")])
+def test_a_forward_that_goes_from_layer_to_layer_is_as_fast_as_ours(network, way):
+    fast, _ = built(network)
+    plain, _ = built(network, **{"switches.off": ["hand_written", "one_pass_optimizer", "target_ahead"]})
+    assert fast.notes == []
+    assert [type(parts.learner.update.backprop).__name__ for parts in (fast, plain)] == [way, "Autograd"]
+    assert {"inplace_relu", "one_pass_optimizer"} <= fast.switches
+    same_updates(fast.learner, plain.learner, ((batch, batch) for batch in random_batches(plain, 20)))
+    states = torch.randint(0, 256, (20, 3, 10, 10), dtype=torch.uint8)
+    torch.testing.assert_close(fast.learner.online(states), fast.learner.online.body(states / 255))
+    for batch in random_batches(plain, 3):  # steps included, which find each gradient by its weight
+        fast.learner.train_on(batch), plain.learner.train_on(batch)
+    for ours, theirs in zip(fast.learner.online.parameters(), plain.learner.online.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+class Branches(nn.Module):
+    def __init__(self, state_shape, outputs):
+        super().__init__()
+        self.left, self.right = nn.Linear(300, outputs), nn.Linear(300, outputs)
+
+    def forward(self, state):
+        return self.left(state.flatten(1)) + self.right(state.flatten(1))
+
+
+class Unused(Tutorial):
+    def __init__(self, state_shape, outputs):
+        super().__init__(state_shape, outputs)
+        self.for_later = nn.Linear(2, 2)
+
+
+class Counts(Tutorial):
+    """Another network from its fifth call on."""
+
+    calls = 0
+
+    def forward(self, state):
+        self.calls += 1
+        return super().forward(state if self.calls < 5 else 0 * state)
+
+
+class ThrowsDice(Tutorial):
+    def forward(self, state):
+        features = state.flatten(1)
+        return self.last(torch.relu(self.first(features)) if np.random.rand() < 0.5 else self.first(features))
+
+
+class AsksTheState(Tutorial):
+    def forward(self, state):
+        return super().forward(state) if state.mean() > 0.5 else super().forward(state + 1)
+
+
+def norm_first(state_shape, outputs):
+    return nn.Sequential(nn.Flatten(), nn.LayerNorm(300), nn.Linear(300, outputs))
+
+
+def flattens_late(state_shape, outputs):
+    return nn.Sequential(nn.Linear(10, 2), nn.ReLU(), nn.Flatten(), nn.Linear(60, outputs))
+
+
+@pytest.mark.parametrize(
+    ("network", "why"),
+    [
+        (subclass, r"its forward is not only layers and ReLUs \(mul\)"),
+        (Branches, "its forward branches"),
+        (Unused, "it has weights that its forward does not use"),
+        (Counts, "its forward does something else from call to call"),
+        (ThrowsDice, "its forward does something else from call to call"),
+        (AsksTheState, r"its forward cannot be read \(TraceError\)"),
+        (norm_first, "its first layer is a LayerNorm"),
+        (flattens_late, "it has a linear layer before it flattens"),
+    ],
+)
+def test_any_other_forward_is_trained_by_autograd(network, why):
+    np.random.seed(0)
+    fast, _ = built(network)
+    assert type(fast.learner.update.backprop).__name__ == "Autograd"
+    assert re.search(rf"left off for your network: hand_written \({why}", fast.notes[0]), fast.notes
+    fast.learner.train_on(next(iter(random_batches(parts_of(SNAKE_MLP), 1))))
+
+
+def test_reading_a_forward_leaves_no_trace():
+    counts, throws = Counts((3, 10, 10), 4), ThrowsDice((3, 10, 10), 4)
+    before = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    layers, why = read_layers(counts)
+    assert (len(layers), why) == (4, "")
+    assert differs(layers, counts, (3, 10, 10))
+    differs(read_layers(throws)[0], throws, (3, 10, 10))
+    assert counts.calls == 0
+    assert (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+
+
 def test_what_does_not_apply_is_told_and_not_listed_as_on(runs):
     parts, job = built(subclass)
     assert parts.switches == job.switches, "prepare knows what build does"
     (line,) = parts.notes
     assert line.startswith(
-        "left off for your network: hand_written (it is no plain nn.Sequential but Doubled), inplace_relu"
+        "left off for your network: hand_written (its forward is not only layers and ReLUs (mul)), inplace_relu"
     )
     assert {"target_ahead", "one_pass_optimizer"} <= parts.switches, "those serve every network"
     settings = SNAKE_MLP.settings | {"evaluator.episodes": 1}

@@ -25,33 +25,39 @@ Layers = list[tuple[nn.Module, bool]]  # a layer with weights (or Flatten), and 
 
 def chain_of(network: QNetwork) -> Layers | None:
     """The network's layers, or None: one of the user's own may be anything."""
-    return None if why_no_chain(network) else _layers_of(_sequential(network))
+    return None if why_no_chain(network) else _with_relus(network.layers)
 
 
 def why_no_chain(network: QNetwork) -> str:
     """Why the network is no chain of layers that are known here, or the empty string."""
-    body = network.body
-    if type(body) is not nn.Sequential:  # a class made from it may have a forward of its own
-        return f"it is no plain nn.Sequential but {type(body).__name__}"
+    if not network.layers:
+        return network.why_no_layers
     hooked = next((name for name, layer in network.named_modules() if _has_hooks(layer)), None)
     if hooked is not None:
         return f"it has a hook at {hooked or 'the whole'}"
-    strange = next((layer for layer in body if not _is_known(layer)), None)
+    strange = next((layer for layer in network.layers if not _is_known(layer)), None)
     if strange is not None:
         return f"it has a layer that is not written out ({type(strange).__name__})"
-    chain = _layers_of(body)
+    chain = _with_relus(network.layers)
     if chain is None or type(chain[-1][0]) not in (nn.Linear, Dueling) or chain[-1][1]:
         return "it is no chain of layers and ReLUs that ends with a linear layer"
+    kinds = [type(layer) for layer, _ in chain if type(layer) is not nn.Flatten]
+    if kinds[0] not in (nn.Linear, nn.Conv2d):  # the input's scale is put into the first weights
+        return f"its first layer is a {kinds[0].__name__}"
+    if nn.Flatten in [type(layer) for layer, _ in chain[_first_product(chain) :]]:  # a row of a batch is a matrix there
+        return "it has a linear layer before it flattens"
     weights = [weight for layer, _ in chain for weight in layer.parameters()]
     if len({id(weight) for weight in weights}) < len(weights):  # their gradients would have to be added
         return "two of its layers share weights"
+    if len(weights) < len(list(network.parameters())):
+        return "it has weights that its forward does not use"
     return ""
 
 
-def _layers_of(body: nn.Sequential) -> Layers | None:
+def _with_relus(layers: Sequence[nn.Module]) -> Layers | None:
     """ReLUs joined to the layers that they follow; None where one follows nothing."""
     chain: Layers = []
-    for layer in body:
+    for layer in layers:
         if type(layer) is not nn.ReLU:
             chain.append((layer, False))
         elif not chain or chain[-1][1]:
@@ -61,9 +67,8 @@ def _layers_of(body: nn.Sequential) -> Layers | None:
     return chain or None
 
 
-def _sequential(network: QNetwork) -> nn.Sequential:
-    assert isinstance(network.body, nn.Sequential), "why_no_chain asks"
-    return network.body
+def _first_product(chain: Layers) -> int:
+    return next(number for number, (layer, _) in enumerate(chain) if type(layer) in (nn.Linear, Dueling))
 
 
 def _has_hooks(layer: nn.Module) -> bool:
@@ -100,7 +105,7 @@ class Chain:
             _STEPS[type(layer)](layer, relu, self._folding if number == self._first else None)
             for number, (layer, relu) in enumerate(chain)
         ]
-        self._copies = Copies([weight for own in self._own for weight in own], dtype)
+        self._copies = Copies(self.weights, dtype)
         taken = iter(self._copies.taken)
         self._taken = [[next(taken) for _ in own] for own in self._own]
         for number, (layer, _) in enumerate(chain):
@@ -121,13 +126,18 @@ class Chain:
             if self._reworked and products and products[0] is first:  # so is its gradient, in float32
                 products = products[1:]
             self._short = {weight: torch.zeros_like(weight.data, dtype=dtype) for weight in products}
-        self._moves = Moves([weight for own in self._own for weight in own])
+        self._moves = Moves(self.weights)
         self.take_weights()
 
     @property
+    def weights(self) -> list[Tensor]:
+        """In the order of the layers."""
+        return [weight for own in self._own for weight in own]
+
+    @property
     def gradients(self) -> list[Tensor]:
-        """Where the backward pass leaves them: one for each of the network's weights."""
-        return [self._gradient_of(weight) for own in self._own for weight in own]
+        """Where the backward pass leaves them: one for each of the weights."""
+        return [self._gradient_of(weight) for weight in self.weights]
 
     @property
     def copies(self) -> list[Tensor | None]:

@@ -46,7 +46,7 @@ class HandWritten:
         self._output_gradient = make_output_gradient(loss, self._weight.device.type)
         self._take_weights = self._mine.take_weights
         if isinstance(optimizer, OnePass):
-            optimizer.take(self._mine.gradients, self._mine.copies)
+            optimizer.take(self._mine.weights, self._mine.gradients, self._mine.copies)
             self._take_weights = self._mine.keep_up
 
     @torch.no_grad()

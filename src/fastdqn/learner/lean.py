@@ -32,13 +32,12 @@ MANY = 16  # outputs of the last layer: more are a product
 
 
 def can_be_lean(network: QNetwork) -> bool:
-    """Whether it is Flatten, then hidden layers, each followed by a ReLU or by a layer norm and a ReLU, then a linear layer
-    or a dueling end."""
+    """Whether it is hidden layers, each followed by a ReLU or by a layer norm and a ReLU, then a linear layer or a dueling
+    end; before them it may flatten."""
     if why_not_by_hand(network):
         return False
-    assert isinstance(network.body, nn.Sequential), "every chain is one"
     letters = {nn.Flatten: "F", nn.Linear: "L", nn.LayerNorm: "N", nn.ReLU: "R", Dueling: "D"}
-    return bool(re.fullmatch("F(LN?R)+[LD]", "".join(letters.get(type(layer), "?") for layer in network.body)))
+    return bool(re.fullmatch("F?(LN?R)+[LD]", "".join(letters.get(type(layer), "?") for layer in network.layers)))
 
 
 class Hidden(NamedTuple):
@@ -51,7 +50,7 @@ class Hidden(NamedTuple):
 
 def layers_of(network: QNetwork) -> tuple[list[Hidden], nn.Linear | Dueling]:
     """The hidden layers, and the last one."""
-    _, *layers, last = network.body.children()
+    *layers, last = network.layers
     assert isinstance(last, (nn.Linear, Dueling)), "can_be_lean asks"
     pairs = [(layer, follows) for layer, follows in pairwise(layers) if isinstance(layer, nn.Linear)]
     return [Hidden(layer, follows if isinstance(follows, nn.LayerNorm) else None) for layer, follows in pairs], last
@@ -115,10 +114,11 @@ class LeanNetwork:
         first = layers[0].linear
         floor = 0.0 if layers[0].norm is None else -np.inf
         self._first = (first.weight.data.t().numpy(), first.bias.data.numpy(), floor)  # (inputs, width) contiguous
+        self.own_weights: list[Tensor] = [weight for layer in (*layers, end) for weight in layer.parameters()]
         self._of_end = [weight.data for weight in end.parameters()]
         self.last = self._last_layer()
         own: list[Tensor] = [weight for layer in layers[1:] for weight in layer.linear.parameters()]
-        self._own, self._copies, self._moves = own, Copies(own, self.dtype), Moves(own)
+        self._of_products, self._copies, self._moves = own, Copies(own, self.dtype), Moves(own)
         self.weights, self._biases = self._copies.taken[::2], self._copies.taken[1::2]  # of the products: (width, inputs)
         self._turned = [weight.t() for weight in self.weights]
         self.line = np.zeros(max(self.widths), np.float32)
@@ -128,9 +128,8 @@ class LeanNetwork:
     @property
     def copies(self) -> list[Tensor | None]:
         """The shortened weights, for whoever keeps them up; None where there are none."""
-        short = dict(zip(self._own, self._copies.taken, strict=True)) if self.dtype != torch.float32 else {}
-        layers = [*self.hidden, self.end]
-        return [short.get(weight) for layer in layers for weight in layer.parameters()]
+        short = dict(zip(self._of_products, self._copies.taken, strict=True)) if self.dtype != torch.float32 else {}
+        return [short.get(weight) for weight in self.own_weights]
 
     def follow(self) -> None:
         """Shortens the weights anew if others have moved them."""
@@ -238,11 +237,11 @@ class Lean:
         end = self._mine.end
         if isinstance(end, Dueling):  # it has weights of its own, whose gradients are worked out from those of its layer
             gradients[-2:] = self._of_end = [torch.zeros_like(weight.data) for weight in end.parameters()]
-        layers = [*self._mine.hidden, end]
-        for weight, its_gradient in zip([own for layer in layers for own in layer.parameters()], gradients, strict=True):
+        weights = self._mine.own_weights
+        for weight, its_gradient in zip(weights, gradients, strict=True):
             if its_gradient.dtype == weight.dtype:
                 weight.grad = its_gradient
-        self._optimizer.take(gradients, self._mine.copies)
+        self._optimizer.take(weights, gradients, self._mine.copies)
 
     def follow_target(self) -> None:
         """Nothing to do here: it is looked at before every pass."""

@@ -13,6 +13,7 @@ from fastdqn.errors import UserError
 from fastdqn.learner.dueling import Dueling
 from fastdqn.learner.heads import Head, Values
 from fastdqn.learner.impala import impala_blocks
+from fastdqn.learner.sequence import differs, read_layers
 
 MakeBody = Callable[[tuple[int, ...], int], nn.Module]  # (state_shape, outputs) -> module on float32 states
 
@@ -33,6 +34,10 @@ class QNetwork(nn.Module):
         self.scale = 1.0 / 255.0 if np.dtype(obs_dtype) == np.uint8 else 1.0
         self.memory_format = torch.preserve_format
         self.own = own
+        # In the order of the forward pass, empty where that is more than going from layer to layer; a tuple, because the
+        # body has registered them already
+        self.layers: tuple[nn.Module, ...]
+        self.layers, self.why_no_layers = read_layers(body)
 
     def forward(self, state: Tensor) -> Tensor:
         """(B, actions): values, for every role."""
@@ -111,6 +116,8 @@ def _checked(network: QNetwork, state_shape: tuple[int, ...], num_actions: int) 
     wanted = num_actions * network.head.outputs
     with torch.no_grad(), network.evaluating():
         answer = network.body(torch.zeros(2, *state_shape))
+        if network.layers and differs(network.layers, network.body, state_shape):
+            network.layers, network.why_no_layers = (), "its forward does something else from call to call"
     if tuple(answer.shape) != (2, wanted):
         each = "one value per action" if network.head.outputs == 1 else f"{network.head.outputs} per action"
         raise UserError(

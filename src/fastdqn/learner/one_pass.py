@@ -46,10 +46,13 @@ class OnePass:
         self._seen: tuple[Any, int, Sequence[Any]] = (None, 0, ())  # state, threads and gradients the views were made for
         self._threads: ThreadPoolExecutor | None = None
 
-    def take(self, gradients: Sequence[Tensor], copies: Sequence[Tensor | None]) -> None:
+    def take(self, weights: Sequence[Tensor], gradients: Sequence[Tensor], copies: Sequence[Tensor | None]) -> None:
         """For who leaves gradients elsewhere than in the weights' `grad`: where each weight's is found from now on, and its
-        shortened copy to be kept up."""
-        self._taken, self._copies, self._seen = gradients, copies, (None, 0, ())
+        shortened copy to be kept up. The weights may come in any order."""
+        place = {weight: number for number, weight in enumerate(weights)}
+        self._taken = [gradients[place[weight]] for weight in self._weights]
+        self._copies = [copies[place[weight]] for weight in self._weights]
+        self._seen = (None, 0, ())
 
     def clip(self, largest: float) -> None:
         """As nn.utils.clip_grad_norm_; gradients that are short enough are not multiplied by 1."""

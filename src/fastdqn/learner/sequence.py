@@ -1,0 +1,106 @@
+"""The layers of a network in the order in which its forward pass goes through them, read from a `forward` that was written
+by hand: so a class of the user's own is computed like the nn.Sequential that does the same."""
+
+import copy
+import operator
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx, nn
+
+_RELUS: tuple[Any, ...] = (torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_, "relu", "relu_")
+_FLATTENS: tuple[Any, ...] = (torch.flatten, "flatten", torch.reshape, "reshape", "view")
+_ASKS_FOR_A_SHAPE: tuple[Any, ...] = ("size", getattr, operator.getitem)
+TRIED = ((2, True), (3, False), (5, True), (2, False))  # rows, and whether it is being trained
+
+
+def read_layers(body: nn.Module) -> tuple[tuple[nn.Module, ...], str]:
+    """The layers, or nothing and why. A flattening is read as one of all but the batch, whatever sizes it names: compare
+    with the module itself (`differs`) before believing it."""
+    if next(body.buffers(), None) is not None:
+        return (), "it has buffers"
+    try:
+        with _dice_as_they_were():
+            return _layers_on_the_way(body), ""
+    except _NoSequence as reason:
+        return (), str(reason)
+    except Exception as error:  # whatever a forward of the user's does to a tracer
+        return (), f"its forward cannot be read ({type(error).__name__})"
+
+
+def differs(layers: tuple[nn.Module, ...], body: nn.Module, state_shape: tuple[int, ...]) -> bool:
+    """Whether a call of the module is anything else than the layers one after the other: it may count its calls, keep
+    something, throw dice, or do other things when it is trained. Only a copy of it is called."""
+    body, dice = copy.deepcopy(body), torch.Generator().manual_seed(0)
+    known = _kept_by(body)
+    with _dice_as_they_were():
+        for rows, training in TRIED:
+            answer = state = torch.rand(rows, *state_shape, generator=dice)
+            expected = body.train(training)(state)
+            for layer in layers:
+                answer = layer(answer)
+            if answer.shape != expected.shape or not torch.allclose(answer, expected, rtol=1e-4, atol=1e-5, equal_nan=True):
+                return True
+    return _kept_by(body) != known
+
+
+@contextmanager
+def _dice_as_they_were() -> Iterator[None]:
+    """What a forward throws meanwhile does not count."""
+    ours, pythons = np.random.get_state(), random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        yield
+    np.random.set_state(ours)
+    random.setstate(pythons)
+
+
+def _kept_by(body: nn.Module) -> list[dict[str, Any]]:
+    """What the module and those within it remember, beside weights."""
+    return [
+        {name: copy.copy(value) for name, value in vars(part).items() if name[0] != "_" and name != "training"}
+        for part in body.modules()
+    ]
+
+
+class _NoSequence(Exception):  # noqa: N818  (no error: most networks that branch are meant to)
+    pass
+
+
+def _layers_on_the_way(body: nn.Module) -> tuple[nn.Module, ...]:
+    if type(body) is nn.Sequential:  # a class made from it may have a forward of its own
+        return tuple(layer for part in body for layer in _parts_of(part))
+    layers: list[nn.Module] = []
+    newest: fx.Node | None = None
+    for node in fx.symbolic_trace(copy.deepcopy(body)).graph.nodes:
+        if node.op == "placeholder":
+            if newest is not None:
+                raise _NoSequence("its forward takes more than a state")
+            newest = node
+        elif node.op == "output":
+            if node.args != (newest,):
+                raise _NoSequence("its forward does not answer with what its last layer gives")
+        elif node.target not in _ASKS_FOR_A_SHAPE:
+            layers.append(_layer(node, body))
+            if not node.args or node.args[0] is not newest or newest in [*node.args[1:], *node.kwargs.values()]:
+                raise _NoSequence("its forward branches")
+            newest = node
+    return tuple(layers)
+
+
+def _parts_of(part: nn.Module) -> tuple[nn.Module, ...]:
+    return _layers_on_the_way(part) if type(part) is nn.Sequential else (part,)
+
+
+def _layer(node: fx.Node, body: nn.Module) -> nn.Module:
+    if node.op == "call_module":
+        return body.get_submodule(str(node.target))
+    if node.target in _RELUS:
+        return nn.ReLU()
+    if node.target in _FLATTENS:
+        return nn.Flatten()
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "?")
+    raise _NoSequence(f"its forward is not only layers and ReLUs ({name})")

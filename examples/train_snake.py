@@ -6,7 +6,7 @@ python examples/train_snake.py --steps 500k
 import argparse
 
 import fastdqn
-from fastdqn.film import best_of, write_film
+from fastdqn.play.film import best_of, write_film
 
 
 def main() -> None:

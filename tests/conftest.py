@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from fastdqn import hardware
+from fastdqn.device import hardware
 
 settings.register_profile("fixed", derandomize=True, deadline=None, print_blob=False)
 settings.load_profile("fixed")

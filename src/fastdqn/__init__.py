@@ -20,15 +20,15 @@ __all__ = ["Agent", "Player", "Run", "UserError", "load", "train"]
 if TYPE_CHECKING:
     from fastdqn.agent import Agent
     from fastdqn.errors import UserError
-    from fastdqn.player import Player, load
+    from fastdqn.play.player import Player, load
     from fastdqn.train import Run, train
 
 _HOMES = {
     "Agent": "fastdqn.agent",
-    "Player": "fastdqn.player",
+    "Player": "fastdqn.play.player",
     "Run": "fastdqn.train",
     "UserError": "fastdqn.errors",
-    "load": "fastdqn.player",
+    "load": "fastdqn.play.player",
     "train": "fastdqn.train",
 }
 

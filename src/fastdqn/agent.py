@@ -30,7 +30,7 @@ from fastdqn.build import (
 )
 from fastdqn.build_replay import build_replay, with_replay_in_ram
 from fastdqn.config import Config, make_config
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.env.gymnasium import is_channels_last, stored_shape
 from fastdqn.errors import UserError
 from fastdqn.learner.loss import make_head

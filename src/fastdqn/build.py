@@ -16,39 +16,39 @@ from fastdqn.actor.policy import Greedy, Policy
 from fastdqn.actor.resident import Chooser, ResidentPolicy
 from fastdqn.build_replay import build_launcher, build_replay, replay_notes
 from fastdqn.config import Config
+from fastdqn.device.graphs import as_it_is, in_pieces
+from fastdqn.device.hardware import lacks, use_device
+from fastdqn.device.kept_memory import keep_freed_memory
+from fastdqn.device.streams import TwoStreams, queued
 from fastdqn.env.base import LaneEnv
 from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
-from fastdqn.graphs import as_it_is, in_pieces
-from fastdqn.hardware import lacks, use_device
-from fastdqn.kept_memory import keep_freed_memory
 from fastdqn.learner.backprop import Autograd, Backprop, Forward, PassesAndLoss
-from fastdqn.learner.compiled import compiled
+from fastdqn.learner.fast.compiled import compiled
+from fastdqn.learner.fast.hand_written import HandWritten, why_not_by_hand
+from fastdqn.learner.fast.lean import Lean, can_be_lean, lay_out_first_layer, make_lean_greedy
+from fastdqn.learner.fast.one_pass import OnePass, make_one_pass_optimizer
+from fastdqn.learner.fast.overlapped import Apart, OverlappedLearner
+from fastdqn.learner.fast.precision import autocast, set_cudnn_search, set_tensor_cores
+from fastdqn.learner.fast.wide_optimizer import Wide, make_wide_optimizer
 from fastdqn.learner.feedback import FeedbackAtOnce, FeedbackFromGpu, NoFeedback
 from fastdqn.learner.flat import lay_flat
-from fastdqn.learner.hand_written import HandWritten, why_not_by_hand
-from fastdqn.learner.lean import Lean, can_be_lean, lay_out_first_layer, make_lean_greedy
 from fastdqn.learner.learner import Learner
 from fastdqn.learner.loss import Loss, make_head, make_loss
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, has_convolutions, make_network
-from fastdqn.learner.one_pass import OnePass, make_one_pass_optimizer
 from fastdqn.learner.optimizer import make_optimizer
-from fastdqn.learner.overlapped import Apart, OverlappedLearner
-from fastdqn.learner.precision import autocast, set_cudnn_search, set_tensor_cores
 from fastdqn.learner.step import PlainStep, ScaledStep, Step, weights_of
 from fastdqn.learner.transfer import Transfer, no_transfer, pinned_transfer, plain_transfer
 from fastdqn.learner.update import Update, make_target_rule, most_together, updates_before_the_target_moves
-from fastdqn.learner.wide_optimizer import Wide, make_wide_optimizer
 from fastdqn.metrics import Meter, Timers
-from fastdqn.replay.device_replay import DeviceReplay
+from fastdqn.replay.fast.device_replay import DeviceReplay
 from fastdqn.replay.ratio import Ratio
 from fastdqn.replay.replay import Replay
 from fastdqn.runner.ports import Parts, ReplaySink
 from fastdqn.schedules import exploration, learning_rate, priority_beta
-from fastdqn.streams import TwoStreams, queued
 from fastdqn.switches import SWITCHES, Promise, resolve
 from fastdqn.transition import Batch, EnvSpec
 

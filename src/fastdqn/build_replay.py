@@ -4,26 +4,26 @@ from pathlib import Path
 
 from fastdqn import seeding
 from fastdqn.config import Config
-from fastdqn.dice import Dice
+from fastdqn.device.dice import Dice
+from fastdqn.device.graphs import Graphed, Launcher, as_it_is
 from fastdqn.errors import UserError
-from fastdqn.graphs import Graphed, Launcher, as_it_is
 from fastdqn.learner.transfer import no_transfer, plain_transfer, transfer_ahead
-from fastdqn.replay import device_window
-from fastdqn.replay.accumulate import Accumulator, bytes_per_transition
-from fastdqn.replay.arrays import ArrayReplay
-from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
-from fastdqn.replay.device_priorities import DevicePriorities, bytes_of_blocks
-from fastdqn.replay.device_replay import DeviceReplay
-from fastdqn.replay.device_ring import DeviceRing
-from fastdqn.replay.fused_draw import fused_sample
+from fastdqn.replay.fast import device_window
+from fastdqn.replay.fast.compiled_draw import CompiledSampler, compiled_window
+from fastdqn.replay.fast.device_priorities import DevicePriorities, bytes_of_blocks
+from fastdqn.replay.fast.device_replay import DeviceReplay
+from fastdqn.replay.fast.device_ring import DeviceRing
+from fastdqn.replay.fast.fused_draw import fused_sample
+from fastdqn.replay.fast.prefetch import Prefetched
 from fastdqn.replay.place import in_file, in_memory
-from fastdqn.replay.prefetch import Prefetched
 from fastdqn.replay.prioritised import PrioritisedSampler
 from fastdqn.replay.replay import Replay, RingReplay
 from fastdqn.replay.ring import Ring, bytes_per_row
 from fastdqn.replay.sampler import Sampler, UniformSampler
 from fastdqn.replay.sum_tree import bytes_of_tree
-from fastdqn.replay.textbook import DequeReplay
+from fastdqn.replay.textbook.accumulate import Accumulator, bytes_per_transition
+from fastdqn.replay.textbook.arrays import ArrayReplay
+from fastdqn.replay.textbook.deque_replay import DequeReplay
 from fastdqn.replay.window import window
 from fastdqn.switches import dependents
 from fastdqn.transition import EnvSpec

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import Positional, arg
 
-from fastdqn.cli_bench import BenchCommand
+from fastdqn.commands.bench import BenchCommand
 from fastdqn.errors import RoleError, UserError
 
 INTERRUPTED_EXIT, TERMINATED_EXIT = 130, 143  # what shells expect after Ctrl-C and after SIGTERM
@@ -92,7 +92,7 @@ class Train:
         return self._plan(job) if self.plan else self._train(job)
 
     def _plan(self, job: Any) -> int:
-        from fastdqn.plan import make_plan
+        from fastdqn.commands.plan import make_plan
 
         price = None if self.price_per_hour is None else _positive("--price-per-hour", self.price_per_hour)
         print("measuring this machine for about ten seconds ...", file=sys.stderr)
@@ -186,7 +186,7 @@ class Eval:
     """module the environment comes from; a run by itself imports nothing"""
 
     def execute(self) -> int:
-        from fastdqn.evaluate import evaluate_run
+        from fastdqn.commands.evaluate import evaluate_run
 
         score, path = evaluate_run(self.run, self.episodes or "30", self.seed or "0", self.device, self.set, self.import_)
         low, high = score.interval
@@ -218,7 +218,7 @@ class Watch:
     """module the environment comes from; a run by itself imports nothing"""
 
     def execute(self) -> int:
-        from fastdqn.watch import watch_run
+        from fastdqn.commands.watch import watch_run
 
         if self.episode is not None:
             print(self._watch_episode(self.episode))
@@ -227,8 +227,8 @@ class Watch:
         return 0
 
     def _watch_episode(self, episode: str) -> str:
-        from fastdqn.evaluate import whole_number
-        from fastdqn.replayed import watch_episode
+        from fastdqn.commands.evaluate import whole_number
+        from fastdqn.play.replayed import watch_episode
 
         rate = None if self.fps is None else whole_number("--fps", self.fps, 1)
         return watch_episode(self.run, whole_number("--episode", episode, 1), self.out, rate)
@@ -246,7 +246,7 @@ class Demo:
     """no progress, only the result"""
 
     def execute(self) -> int:
-        from fastdqn.demo import TRAINING_MINUTES, demo
+        from fastdqn.commands.demo import TRAINING_MINUTES, demo
 
         minutes = TRAINING_MINUTES if self.minutes is None else _positive("--minutes", self.minutes)
         print(demo(minutes, self.run, self.quiet))
@@ -258,7 +258,7 @@ class Envs:
     """List the environments that can be trained here."""
 
     def execute(self) -> int:
-        from fastdqn.listing import env_lines
+        from fastdqn.commands.listing import env_lines
 
         print("\n".join(env_lines()))
         return 0
@@ -269,7 +269,7 @@ class Switches:
     """List the speed-ups: what each does, what it promises, whether it is on by default."""
 
     def execute(self) -> int:
-        from fastdqn.listing import print_switches
+        from fastdqn.commands.listing import print_switches
 
         print_switches()
         return 0
@@ -283,7 +283,7 @@ class Settings:
     """show the values that `fastdqn train ENV` would use, the environment's own settings among them"""
 
     def execute(self) -> int:
-        from fastdqn.listing import print_settings
+        from fastdqn.commands.listing import print_settings
 
         print_settings(self.env)
         return 0

@@ -28,19 +28,19 @@ from fastdqn.build_replay import (
     rows_per_lane,
     with_replay_in_ram,
 )
-from fastdqn.build_roles import section_of
 from fastdqn.config import Config, load_preset, make_config, parse_number
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
 from fastdqn.errors import UserError
 from fastdqn.learner.network import MakeBody, QNetwork
+from fastdqn.processes.build_roles import section_of
+from fastdqn.processes.shared import size_of
+from fastdqn.processes.slots import push_of, slot_fields
 from fastdqn.run.preflight import Need, check_device, check_memory, device_memory
 from fastdqn.run.probe import measured_device, measured_threads
 from fastdqn.run.tuned import AUTO, NONE, Tuned, find_profile, untuned_of, why_not, work_of
 from fastdqn.runner.limits import evaluation_interval
-from fastdqn.runner.shared import size_of
-from fastdqn.runner.slots import push_of, slot_fields
 from fastdqn.transition import EnvSpec
 
 BYTES_OF_A_ROLE = 250 * 2**20  # a process that has imported torch

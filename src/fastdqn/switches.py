@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from fastdqn.device.hardware import lacks
 from fastdqn.errors import UserError, nearest
-from fastdqn.hardware import lacks
 
 
 class Promise(Enum):
@@ -47,7 +47,7 @@ LADDER = (
     ),
     Switch(
         "array_replay",
-        "replay/arrays.py",
+        "replay/textbook/arrays.py",
         Promise.SAME_NUMBERS,
         "whole transitions in arrays, a batch is one gather; off: a deque of tuples, tensors made one by one",
     ),
@@ -60,7 +60,7 @@ LADDER = (
     ),
     Switch(
         "compiled_draw",
-        "replay/compiled_draw.py",
+        "replay/fast/compiled_draw.py",
         Promise.SAME_NUMBERS,
         "a batch is drawn and put together in two compiled calls; off: some thirty calls of NumPy",
         needs=("frame_ring",),
@@ -103,7 +103,7 @@ LADDER = (
     ),
     Switch(
         "hand_written",
-        "learner/hand_written.py",
+        "learner/fast/hand_written.py",
         Promise.SAME_NUMBERS,
         "the backward pass of our own networks written out; off: autograd",
         clashes=("compile", "fp16"),
@@ -117,7 +117,7 @@ LADDER = (
     ),
     Switch(
         "keep_memory",
-        "kept_memory.py",
+        "device/kept_memory.py",
         Promise.SAME_NUMBERS,
         "freed memory stays with the process; off: large blocks go back to the system and are cleared anew each update",
         machine=("glibc",),
@@ -144,21 +144,21 @@ LADDER = (
     ),
     Switch(
         "cudnn_benchmark",
-        "learner/precision.py",
+        "learner/fast/precision.py",
         Promise.SAME_NUMBERS,
         "cuDNN tries its convolution algorithms once and keeps the fastest; off: it guesses",
         machine=("cuda",),
     ),
     Switch(
         "tf32",
-        "learner/precision.py",
+        "learner/fast/precision.py",
         Promise.SAME_DISTRIBUTION,
         "matrix products on tensor cores with 10 bits of mantissa; off: full float32",
         machine=("cuda",),
     ),
     Switch(
         "bf16",
-        "learner/precision.py",
+        "learner/fast/precision.py",
         Promise.SAME_DISTRIBUTION,
         "forward and backward passes in bfloat16 (autocast), weights and optimizer in float32; off: all float32",
         default=False,
@@ -166,7 +166,7 @@ LADDER = (
     ),
     Switch(
         "fp16",
-        "learner/precision.py",
+        "learner/fast/precision.py",
         Promise.SAME_DISTRIBUTION,
         "passes in float16 (autocast) with a loss scaler, weights and optimizer in float32; off: all float32",
         default=False,
@@ -175,7 +175,7 @@ LADDER = (
     ),
     Switch(
         "one_pass_optimizer",
-        "learner/one_pass.py",
+        "learner/fast/one_pass.py",
         Promise.SAME_NUMBERS,
         "weights, moments and shortened weights in one walk through memory; off: torch's steps, and copies before and after",
         needs=("fused_optimizer",),
@@ -183,7 +183,7 @@ LADDER = (
     ),
     Switch(
         "lean_mlp",
-        "learner/lean.py",
+        "learner/fast/lean.py",
         Promise.SAME_NUMBERS,
         "a fully connected network acts and learns in twenty calls, skipping zero inputs; off: a hundred calls of torch",
         needs=("hand_written", "fused_optimizer"),
@@ -191,7 +191,7 @@ LADDER = (
     ),
     Switch(
         "device_ring",
-        "replay/device_ring.py",
+        "replay/fast/device_ring.py",
         Promise.SAME_DISTRIBUTION,
         "the ring lives in GPU memory and batches are drawn there; off: they are drawn on the host and copied",
         needs=("frame_ring",),
@@ -199,7 +199,7 @@ LADDER = (
     ),
     Switch(
         "fused_draw",
-        "replay/fused_draw.py",
+        "replay/fast/fused_draw.py",
         Promise.SAME_NUMBERS,
         "a batch is drawn from the ring on the GPU in three kernels; off: dozens of torch",
         needs=("device_ring",),
@@ -207,7 +207,7 @@ LADDER = (
     ),
     Switch(
         "cuda_graph",
-        "graphs.py",
+        "device/graphs.py",
         Promise.SAME_NUMBERS,
         "acting, storing, and drawing with its updates are one launch each; off: kernel by kernel",
         needs=("device_ring", "fused_optimizer"),
@@ -224,7 +224,7 @@ LADDER = (
     ),
     Switch(
         "wide_optimizer",
-        "learner/wide_optimizer.py",
+        "learner/fast/wide_optimizer.py",
         Promise.SAME_NUMBERS,
         "one kernel steps all weights on the whole GPU; off: torch's fused Adam, which keeps most of a GPU waiting",
         needs=("hand_written", "fused_optimizer"),
@@ -232,7 +232,7 @@ LADDER = (
     ),
     Switch(
         "folded_conv",
-        "learner/folding.py",
+        "learner/fast/folding.py",
         Promise.SAME_NUMBERS,
         "a first convolution with long strides reads blocks of pixels as channels; off: few channels, and slow products",
         needs=("hand_written",),
@@ -240,7 +240,7 @@ LADDER = (
     ),
     Switch(
         "overlap",
-        "learner/overlapped.py",
+        "learner/fast/overlapped.py",
         Promise.SAME_LEARNING,
         "acts beside the updates, with weights one round old; off: an action waits for the updates queued before it",
         default=False,
@@ -249,7 +249,7 @@ LADDER = (
     ),
     Switch(
         "compile",
-        "learner/compiled.py",
+        "learner/fast/compiled.py",
         Promise.SAME_NUMBERS,
         "the loss and its gradients compiled by torch.compile; off: one kernel after another",
         default=False,

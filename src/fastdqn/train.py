@@ -16,7 +16,7 @@ from fastdqn.actor.actor import Actor
 from fastdqn.actor.greedy import make_values
 from fastdqn.actor.recorder import Recorder, RecordingSink
 from fastdqn.build import build, build_network, stack_of
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.env.registry import EnvName
 from fastdqn.errors import memory_ran_out
 from fastdqn.evaluator import Evaluator, Score

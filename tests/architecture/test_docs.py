@@ -19,11 +19,11 @@ from fastdqn.evaluator import Score
 from fastdqn.metrics import Meter, Timers
 from fastdqn.processes.control import control_fields
 from fastdqn.processes.figures import Figures
+from fastdqn.processes.shared import make_shared
 from fastdqn.report.markdown import rewrite
 from fastdqn.report.records import load_records
 from fastdqn.run import folder
 from fastdqn.run.machine import describe_machine
-from fastdqn.runner.shared import make_shared
 from fastdqn.switches import LADDER, SWITCHES
 
 ROOT = Path(__file__).parents[2]

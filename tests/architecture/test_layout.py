@@ -1,6 +1,7 @@
 """The shape of the house: imports point one way, switches are read in build.py only, every switch has file and test."""
 
 import ast
+import re
 from pathlib import Path
 
 from fastdqn.switches import LADDER
@@ -11,7 +12,7 @@ SOURCE = ROOT / "src" / "fastdqn"
 # Reading order. A file imports only from layers above its own, or from its own layer.
 LAYERS = [
     ["errors", "transition"],
-    ["config", "metrics", "seeding", "hardware", "kept_memory", "dice", "graphs", "streams", "kernel"],
+    ["config", "metrics", "seeding", "device"],
     ["env"],
     ["actor"],
     ["replay"],
@@ -20,15 +21,14 @@ LAYERS = [
     ["runner"],
     ["switches", "schedules"],
     ["build", "build_replay"],
-    ["build_roles"],
     ["run"],
-    ["prepare"],
-    ["processes"],
-    ["train", "player", "agent"],
+    ["prepare", "processes"],
+    ["train", "agent", "play"],
     ["bench"],
-    ["plan", "evaluate", "film", "tune", "replayed"],
-    ["watch", "listing", "demo", "report"],
-    ["cli", "cli_bench"],
+    ["tune"],
+    ["report"],
+    ["commands"],
+    ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py"))
@@ -64,6 +64,15 @@ def test_imports_point_upwards():
     assert seen > 300
 
 
+def test_the_reference_knows_nothing_of_its_faster_variants():
+    """learner/ and replay/ read by themselves; learner/fast/, replay/fast/ and replay/textbook/ build on them."""
+    for path in FILES:
+        own = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        if own.startswith(("learner.", "replay.")) and own.count(".") == 1:
+            variants = [module for module in imports_of(path) if re.search(r"\.(fast|textbook)\b", module)]
+            assert not variants, f"{own} imports {variants}"
+
+
 def strings_of(path: Path):
     """String constants that are no docstrings."""
     tree = ast.parse(path.read_text())
@@ -75,8 +84,8 @@ def strings_of(path: Path):
 
 def test_only_build_asks_whether_a_switch_is_on():
     """A switch's name stands in switches.py and build.py. `lanes_switch` of an EnvKind names the switch, it asks nothing;
-    neither does hardware.py, where bf16 is what a machine can compute in."""
-    allowed = {"switches.py", "build.py", "build_replay.py", "hardware.py", "env/kind.py", "env/atari.py"}
+    neither does device/hardware.py, where bf16 is what a machine can compute in."""
+    allowed = {"switches.py", "build.py", "build_replay.py", "device/hardware.py", "env/kind.py", "env/atari.py"}
     names = {switch.name for switch in LADDER}
     for path in FILES:
         relative = str(path.relative_to(SOURCE))
@@ -106,6 +115,6 @@ def test_heavy_libraries_are_imported_where_they_are_used():
         names = {alias.name.split(".")[0] for node in top if isinstance(node, ast.Import) for alias in node.names}
         names |= {str(node.module).split(".")[0] for node in top if isinstance(node, ast.ImportFrom)}
         heavy = names & {"matplotlib", "numba", "PIL", "cv2", "imageio_ffmpeg", "tensorboard", "ale_py"}
-        heavy |= {node.module for node in top if isinstance(node, ast.ImportFrom) and node.module == "fastdqn.kernel"}
+        heavy |= {node.module for node in top if isinstance(node, ast.ImportFrom) and node.module == "fastdqn.device.kernel"}
         of_kernels = path.stem.endswith(("kernel", "kernels"))  # themselves imported where they are used
         assert not heavy or of_kernels, f"{path} imports {heavy} at its top"

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from scipy.stats import chisquare
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fastdqn.graphs import Graphed, as_it_is
-from fastdqn.replay.device_priorities import BLOCK, _added_up, bytes_of_blocks
+from fastdqn.device.graphs import Graphed, as_it_is
+from fastdqn.replay.fast.device_priorities import BLOCK, _added_up, bytes_of_blocks
 from fastdqn.transition import DeviceBlock
 from tests.contract.test_replay import (
     check_batch,
@@ -517,7 +517,7 @@ def test_no_slot_of_zero_is_drawn_wherever_a_number_falls(monkeypatch):
         priorities.sums.copy_(_added_up(priorities.blocks) * rng.choice([1.0, 1.0 + 1e-9, 1.0 - 1e-9]))
         ends = torch.cumsum(priorities.sums, 0)
         shares = torch.cat([ends / ends[-1], torch.rand(20, dtype=torch.float64), torch.tensor([0.0, 1.0, 1.1])])
-        monkeypatch.setattr("fastdqn.replay.device_priorities.fine_fraction", lambda words, shares=shares: shares)
+        monkeypatch.setattr("fastdqn.replay.fast.device_priorities.fine_fraction", lambda words, shares=shares: shares)
         lane, row, weight = priorities.draw(replay.dice, len(shares))
         assert (priorities.stored[lane * 1500 + row % 1500] > 0).all()
         assert (weight > 0).all()

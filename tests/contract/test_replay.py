@@ -6,18 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fastdqn.dice import Dice
-from fastdqn.replay.accumulate import Accumulator
-from fastdqn.replay.arrays import ArrayReplay
-from fastdqn.replay.compiled_draw import CompiledSampler, compiled_window
-from fastdqn.replay.device_priorities import DevicePriorities
-from fastdqn.replay.device_replay import DeviceReplay
-from fastdqn.replay.device_ring import DeviceRing
+from fastdqn.device.dice import Dice
+from fastdqn.replay.fast.compiled_draw import CompiledSampler, compiled_window
+from fastdqn.replay.fast.device_priorities import DevicePriorities
+from fastdqn.replay.fast.device_replay import DeviceReplay
+from fastdqn.replay.fast.device_ring import DeviceRing
 from fastdqn.replay.prioritised import PrioritisedSampler
 from fastdqn.replay.replay import RingReplay
 from fastdqn.replay.ring import TAIL, Ring
 from fastdqn.replay.sampler import UniformSampler
-from fastdqn.replay.textbook import DequeReplay
+from fastdqn.replay.textbook.accumulate import Accumulator
+from fastdqn.replay.textbook.arrays import ArrayReplay
+from fastdqn.replay.textbook.deque_replay import DequeReplay
 from tests.history import OBS_SHAPE, History
 
 GAMMA = 0.9

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fastdqn import build as building
-from fastdqn import hardware
+from fastdqn.device import hardware
 from tests.equivalence.updates import CATCH_NATURE, SNAKE_CNN, SNAKE_MLP, check_switch, gradients, parts_of, random_batches
 
 MISSING = hardware.lacks("compiler", "cpu")

@@ -9,8 +9,8 @@ import torch
 import fastdqn
 from fastdqn.actor.device_actor import LAG
 from fastdqn.build import build, build_transfer
+from fastdqn.device.graphs import powers_of_two
 from fastdqn.errors import UserError
-from fastdqn.graphs import powers_of_two
 from fastdqn.learner.transfer import no_transfer
 from fastdqn.prepare import prepare
 from fastdqn.runner.inline import InlineRunner

@@ -13,15 +13,15 @@ from fastdqn.actor.greedy import make_greedy
 from fastdqn.actor.policy import Policy
 from fastdqn.actor.resident import Chooser, ResidentPolicy, explore
 from fastdqn.config import NetworkConfig
-from fastdqn.dice import Dice
+from fastdqn.device.dice import Dice
 from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.env.snake_lanes import SnakeLanes
 from fastdqn.env.snake_rules import read_settings
 from fastdqn.learner.network import make_network
 from fastdqn.metrics import Timers
-from fastdqn.replay.device_priorities import DevicePriorities
-from fastdqn.replay.device_replay import DeviceReplay
-from fastdqn.replay.device_ring import DeviceRing
+from fastdqn.replay.fast.device_priorities import DevicePriorities
+from fastdqn.replay.fast.device_replay import DeviceReplay
+from fastdqn.replay.fast.device_ring import DeviceRing
 from fastdqn.replay.prioritised import PrioritisedSampler
 from fastdqn.replay.replay import RingReplay
 from fastdqn.replay.ring import Ring

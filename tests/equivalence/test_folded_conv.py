@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch import nn
 
-from fastdqn.hardware import lacks
-from fastdqn.learner.folding import MOST_CHANNELS, folding_of
+from fastdqn.device.hardware import lacks
+from fastdqn.learner.fast.folding import MOST_CHANNELS, folding_of
 from tests.equivalence.test_precision import compare_gradients, within_tolerance
 from tests.equivalence.updates import CATCH_NATURE, check_switch, parts_of
 

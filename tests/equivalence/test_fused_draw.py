@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from fastdqn.dice import Dice
-from fastdqn.replay import device_window
-from fastdqn.replay.device_ring import DeviceRing
-from fastdqn.replay.fused_draw import fused_sample
+from fastdqn.device.dice import Dice
+from fastdqn.replay.fast import device_window
+from fastdqn.replay.fast.device_ring import DeviceRing
+from fastdqn.replay.fast.fused_draw import fused_sample
 from fastdqn.transition import DeviceBlock
 
 SHAPES = [

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fastdqn.kept_memory import has_mallopt
+from fastdqn.device.kept_memory import has_mallopt
 
 pytestmark = pytest.mark.skipif(not has_mallopt(), reason="needs the GNU C library")
 

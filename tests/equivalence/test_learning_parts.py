@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fastdqn.build import build_greedy
-from fastdqn.hardware import lacks
+from fastdqn.device.hardware import lacks
 from tests.equivalence.test_precision import compare_gradients, taken_gradients, within_tolerance
 from tests.equivalence.updates import (
     CATCH_NATURE,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.prepare import prepare, with_threads
 from tests.equivalence.updates import SNAKE_CNN, Setup, parts_of, random_batches, same_updates
 

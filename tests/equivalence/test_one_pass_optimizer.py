@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastdqn.learner import one_pass
-from fastdqn.learner.one_pass import flat_view, laid_out_as, shared_out
+from fastdqn.learner.fast import one_pass
+from fastdqn.learner.fast.one_pass import flat_view, laid_out_as, shared_out
 from tests.equivalence.updates import CATCH_NATURE, SNAKE_CNN, SNAKE_MLP, check_switch, parts_of, random_batches, weights
 
 OPTIMIZERS = pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
@@ -175,7 +175,7 @@ def test_shares_are_equal_and_hold_every_number_once(sizes, threads, copied):
 
 def test_numbers_are_shortened_as_torch_does():
     """Every upper half of a float32 there is, with lower halves that are ties, nearly ties and neither."""
-    from fastdqn.learner.one_pass_kernels import adam
+    from fastdqn.learner.fast.one_pass_kernels import adam
 
     upper = np.arange(2**16, dtype=np.uint32) << 16
     for lower in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF):

@@ -12,8 +12,8 @@ import torch
 
 import fastdqn
 from fastdqn.build import build
-from fastdqn.graphs import as_it_is
-from fastdqn.learner.overlapped import OverlappedLearner
+from fastdqn.device.graphs import as_it_is
+from fastdqn.learner.fast.overlapped import OverlappedLearner
 from fastdqn.metrics import Timers
 from fastdqn.prepare import prepare
 from fastdqn.runner.inline import InlineRunner
@@ -236,7 +236,7 @@ def slots_of(learner, count):
 @pytest.fixture(autouse=True)
 def slots_are_known(monkeypatch):
     """Remembers the slots of a learner by size, and which of them is in use."""
-    from fastdqn.learner import overlapped as module
+    from fastdqn.learner.fast import overlapped as module
 
     plain = module.Slot.fill_and_learn
 

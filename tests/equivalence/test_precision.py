@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import fastdqn
-from fastdqn import hardware
 from fastdqn.config import LearnerConfig
+from fastdqn.device import hardware
 from fastdqn.errors import UserError
 from fastdqn.learner.backprop import Autograd, PassesAndLoss
+from fastdqn.learner.fast.precision import autocast, set_cudnn_search, set_tensor_cores
 from fastdqn.learner.loss import make_loss
-from fastdqn.learner.precision import autocast, set_cudnn_search, set_tensor_cores
 from fastdqn.learner.step import ScaledStep, weights_of
 from fastdqn.learner.update import Update
 from tests.equivalence.updates import (

@@ -16,7 +16,7 @@ from fastdqn import seeding
 from fastdqn.build import build
 from fastdqn.learner.transfer import plain_transfer
 from fastdqn.prepare import prepare
-from fastdqn.replay.prefetch import Prefetched
+from fastdqn.replay.fast.prefetch import Prefetched
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
 from tests.contract.test_replay import compiled_replay, prioritised_replay, ring_replay

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fastdqn import hardware
+from fastdqn.device import hardware
 from tests.equivalence.test_fused_draw import SHAPES, check_fused_draw
 from tests.equivalence.updates import SNAKE_CNN, SNAKE_MLP, check_switch, parts_of, random_batches, weights
 
@@ -31,8 +31,8 @@ def off(tensors_on_the_cpu, monkeypatch):
 
 
 def test_the_kernels_are_interpreted():
-    from fastdqn.learner import wide_kernels
-    from fastdqn.replay import fused_kernels
+    from fastdqn.learner.fast import wide_kernels
+    from fastdqn.replay.fast import fused_kernels
 
     for kernel in (wide_kernels._adam, wide_kernels._rmsprop, fused_kernels._choose, fused_kernels._copy_frames):
         assert "Interpreted" in type(kernel).__name__
@@ -43,7 +43,7 @@ def test_the_kernels_are_interpreted():
 def test_a_kernel_steps_as_torch_does(optimizer, size):
     """Weights and both moments, over steps with other gradients and another learning rate; beyond the weights nothing is
     written."""
-    from fastdqn.learner import wide_kernels
+    from fastdqn.learner.fast import wide_kernels
     from fastdqn.learner.optimizer import ALPHA
 
     torch.manual_seed(size)

@@ -11,14 +11,14 @@ from torch import nn
 from fastdqn.agent import Agent
 from fastdqn.build import build, build_greedy
 from fastdqn.config import LearnerConfig
+from fastdqn.device.hardware import lacks
 from fastdqn.errors import UserError
-from fastdqn.hardware import lacks
 from fastdqn.learner.backprop import PassesAndLoss
+from fastdqn.learner.fast.output_gradient import by_autograd, compiled
+from fastdqn.learner.fast.precision import autocast
 from fastdqn.learner.heads import Values
 from fastdqn.learner.loss import make_loss
-from fastdqn.learner.output_gradient import by_autograd, compiled
 from fastdqn.learner.passes import Passes
-from fastdqn.learner.precision import autocast
 from fastdqn.learner.step import weights_of
 from fastdqn.learner.update import most_together
 from fastdqn.prepare import prepare
@@ -478,7 +478,7 @@ def test_hand_written_builds_no_graph_and_trains_without_a_target_network():
 
 
 def test_a_network_of_the_users_own_keeps_autograd():
-    from fastdqn.learner.hand_written import why_not_by_hand
+    from fastdqn.learner.fast.hand_written import why_not_by_hand
     from fastdqn.learner.network import QNetwork
 
     ours = parts_of(SNAKE_CNN).learner.online

@@ -19,7 +19,7 @@ from fastdqn.bench.rows import why_so_fast
 from fastdqn.bench.sweep import check_cores, named_points, parse_sweep
 from fastdqn.bench.work import make_work
 from fastdqn.bench.worker import job_of
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
 from tests.processes.counting import CountingEnv

@@ -21,16 +21,16 @@ from fastdqn.config import make_config
 from fastdqn.env.base import split_lanes
 from fastdqn.errors import UserError
 from fastdqn.metrics import Timer
+from fastdqn.processes import bell as bells
+from fastdqn.processes import slots
+from fastdqn.processes.bell import Bell
+from fastdqn.processes.board import Board, board_fields
 from fastdqn.processes.control import Pulse, control_fields
 from fastdqn.processes.lives import DELAYS, LATE, MOST_DEATHS_AT_BIRTH, Lives, Watch
 from fastdqn.processes.probe import ProcessProbe
+from fastdqn.processes.shared import ALIGNMENT, make_shared, open_shared, size_of
 from fastdqn.processes.sharing import Threads, core_plan, thread_plan, with_env_threads
-from fastdqn.runner import bell as bells
-from fastdqn.runner import slots
-from fastdqn.runner.bell import Bell
-from fastdqn.runner.board import Board, board_fields
-from fastdqn.runner.shared import ALIGNMENT, make_shared, open_shared, size_of
-from fastdqn.runner.slots import SLOTS, Push, SlotSink, SlotSource, StoppedError, push_of, slot_fields
+from fastdqn.processes.slots import SLOTS, Push, SlotSink, SlotSource, StoppedError, push_of, slot_fields
 from fastdqn.transition import Block, EnvSpec
 from tests.processes import leftovers
 
@@ -41,7 +41,7 @@ A_MINUTE = 60.0  # that nothing here takes unless it has been lost for good
 
 CHILD = """
 import json, sys
-from fastdqn.runner.shared import Address, open_shared
+from fastdqn.processes.shared import Address, open_shared
 
 shared = open_shared(Address(*json.loads(sys.argv[1])))
 assert shared["words"].tolist() == [[1, 2, 3], [4, 5, 6]], shared["words"]

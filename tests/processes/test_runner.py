@@ -24,11 +24,11 @@ from fastdqn.build import build
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
 from fastdqn.processes.control import ACTOR_WORK
+from fastdqn.processes.slots import SLOTS
 from fastdqn.run.model import read_facts
 from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.limits import Limits
 from fastdqn.runner.ports import Stop
-from fastdqn.runner.slots import SLOTS
 from fastdqn.train import Run
 from tests.processes import checking, leftovers
 from tests.processes.counting import GAME_STEPS, CountingEnv, make_counting

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import fastdqn
 from fastdqn import Agent, UserError
-from fastdqn.film import play
+from fastdqn.play.film import play
 from fastdqn.run import preflight
 from fastdqn.switches import LADDER
 from tests.unit.tiny import train_tiny

@@ -16,6 +16,7 @@ import ale_py
 from ale_py import roms
 from ale_py.env import AtariEnv
 
+from fastdqn.device.cores import usable_cores
 from fastdqn.env import atari
 from fastdqn.env.atari import ATARI_GAMES, AtariLanes, AtariSettings, atari_game, atari_kind, atari_spec, lost_lives
 from fastdqn.env.atari_games import MULTIPLAYER_GAMES, protocol_of
@@ -33,7 +34,6 @@ from fastdqn.env.atari_wrappers import (
     is_life_lost,
     make_textbook_atari,
 )
-from fastdqn.env.cores import usable_cores
 from fastdqn.env.gymnasium import ToChannelsFirst
 from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes

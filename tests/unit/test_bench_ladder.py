@@ -19,8 +19,8 @@ from fastdqn.bench.record import Keeper
 from fastdqn.bench.work import make_work
 from fastdqn.build import why_not
 from fastdqn.cli import main
+from fastdqn.device.hardware import lacks
 from fastdqn.errors import UserError
-from fastdqn.hardware import lacks
 from fastdqn.prepare import prepare
 from fastdqn.switches import LADDER
 from tests.unit.stand_ins import answer_for_children

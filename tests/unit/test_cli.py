@@ -14,8 +14,9 @@ import pytest
 from gymnasium import spaces
 
 import fastdqn
-from fastdqn import hardware, plan
 from fastdqn.cli import main
+from fastdqn.commands import plan
+from fastdqn.device import hardware
 from fastdqn.run import preflight
 from tests.unit.tiny import TINY, TINY_SNAKE, as_arguments, everything_in
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from fastdqn.dice import Dice, fine_fraction, fraction, mix, remainder
+from fastdqn.device.dice import Dice, fine_fraction, fraction, mix, remainder
 from fastdqn.env import snake_rules
 
 words = st.integers(0, 2**64 - 1)

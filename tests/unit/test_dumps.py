@@ -238,7 +238,7 @@ def test_boards_on_a_device_give_way(tensors_on_the_cpu):
 
 def test_a_film_of_numbers_is_refused(runs):
     pytest.importorskip("gymnasium")
-    importlib.import_module("fastdqn.replayed")
+    importlib.import_module("fastdqn.play.replayed")
     run = train_tiny("CartPole-v1", steps=300, settings={"dump.every": 2})
     with pytest.raises(fastdqn.UserError, match="no pictures"):
-        importlib.import_module("fastdqn.replayed").watch_episode(str(run.path), 2, None, None)
+        importlib.import_module("fastdqn.play.replayed").watch_episode(str(run.path), 2, None, None)

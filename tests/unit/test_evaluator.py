@@ -165,7 +165,7 @@ def test_the_share_done_is_told():
 
 def test_the_same_seeds_give_the_same_games(trained):
     import fastdqn
-    from fastdqn.evaluate import evaluate_player
+    from fastdqn.commands.evaluate import evaluate_player
 
     player = fastdqn.load(trained)
     one, two, other = (evaluate_player(player, 6, seed) for seed in (3, 3, 4))

@@ -13,11 +13,11 @@ from fastdqn.config import LearnerConfig, NetworkConfig, make_config
 from fastdqn.errors import UserError
 from fastdqn.learner.c51 import Categorical, CategoricalLoss, project
 from fastdqn.learner.dueling import Dueling
+from fastdqn.learner.fast.output_gradient import by_autograd, compiled_c51
 from fastdqn.learner.flops import update_flops
 from fastdqn.learner.heads import Values
 from fastdqn.learner.loss import LOSSES, make_head, make_loss, scalar
 from fastdqn.learner.network import make_network
-from fastdqn.learner.output_gradient import by_autograd, compiled_c51
 from fastdqn.learner.passes import Passes
 from fastdqn.prepare import prepare
 from fastdqn.run.model import load_model, read_facts, save_model

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastdqn.learner.chain import Chain
-from fastdqn.learner.pictures import compiled_prepare, make_prepare, plain_prepare
+from fastdqn.learner.fast.chain import Chain
+from fastdqn.learner.fast.images import compiled_prepare, make_prepare, plain_prepare
 from tests.equivalence.updates import CATCH_NATURE, SNAKE_CNN, parts_of
 
 PLAIN = plain_prepare(torch.bfloat16, torch.channels_last)

@@ -11,10 +11,10 @@ import psutil
 import pytest
 import torch
 
-from fastdqn import hardware
 from fastdqn.build import build_network
 from fastdqn.build_replay import build_replay
-from fastdqn.env.cores import usable_cores
+from fastdqn.device import hardware
+from fastdqn.device.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.prepare import check_memory_of, memory_needs, prepare
 from fastdqn.run import preflight

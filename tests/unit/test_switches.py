@@ -2,8 +2,9 @@
 
 import pytest
 
-from fastdqn import hardware, switches
+from fastdqn import switches
 from fastdqn.build import active_switches, build
+from fastdqn.device import hardware
 from fastdqn.env.registry import find_env
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare

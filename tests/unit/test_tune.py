@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import fastdqn
-from fastdqn import hardware
 from fastdqn.cli import main
 from fastdqn.config import load_preset
+from fastdqn.device import hardware
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
 from fastdqn.run.tuned import (

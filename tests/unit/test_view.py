@@ -11,9 +11,9 @@ from PIL import Image
 from rich.console import Console
 
 import fastdqn
-from fastdqn import film
 from fastdqn.errors import UserError
-from fastdqn.film import Shot, best_of, play, write_film
+from fastdqn.play import film
+from fastdqn.play.film import Shot, best_of, play, write_film
 from fastdqn.run import view as views
 from fastdqn.run.curve import draw_curve, human_count
 from fastdqn.run.view import LiveView, NotebookView, PlainView, Silent, Snapshot, clock, make_view, panel, time_left

@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.run.work_thread import ask_in_thread, run_in_thread, without_workers
 from fastdqn.runner.ports import Stop
 

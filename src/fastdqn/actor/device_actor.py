@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fastdqn.actor.games import Game, Games
 from fastdqn.actor.resident import Chooser, History
+from fastdqn.device.graphs import Launcher, as_it_is
 from fastdqn.env.device_snake import DeviceSnake
-from fastdqn.graphs import Launcher, as_it_is
 from fastdqn.metrics import Timers
 from fastdqn.transition import DeviceBlock, Tick
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fastdqn.actor.greedy import evaluating_of
-from fastdqn.dice import Dice, fraction, remainder
-from fastdqn.graphs import Launcher, as_it_is
+from fastdqn.device.dice import Dice, fraction, remainder
+from fastdqn.device.graphs import Launcher, as_it_is
 from fastdqn.transition import DeviceBlock, EnvSpec, Tick
 
 

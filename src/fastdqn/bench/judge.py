@@ -8,7 +8,7 @@ from fastdqn.bench.conduct import Conductor, Measuring
 from fastdqn.bench.learning import default_target
 from fastdqn.bench.verdict import learning_verdict, median_time, time_to_target
 from fastdqn.bench.work import Work
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
 from fastdqn.run.preflight import check_memory, free_memory

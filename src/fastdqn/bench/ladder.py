@@ -11,8 +11,8 @@ from fastdqn.bench.rows import speed_columns, why_so_fast, windows_of
 from fastdqn.bench.verdict import ratio_interval
 from fastdqn.bench.work import Work
 from fastdqn.build import active_switches, why_not
+from fastdqn.device.hardware import lacks
 from fastdqn.errors import UserError
-from fastdqn.hardware import lacks
 from fastdqn.prepare import Job
 from fastdqn.switches import LADDER, Switch, dependents
 

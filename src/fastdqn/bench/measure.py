@@ -10,7 +10,7 @@ import torch
 from fastdqn.bench.clock import Clock, Speed
 from fastdqn.bench.turns import Turns
 from fastdqn.build import build_boards, build_env, build_network, dtype_of_passes, stack_of
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.learner.flops import forward_flops, step_flops
 from fastdqn.metrics import SECTIONS

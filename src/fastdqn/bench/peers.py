@@ -14,7 +14,7 @@ from fastdqn.bench.rows import speed_columns, windows_of
 from fastdqn.bench.sweep import name_of
 from fastdqn.bench.verdict import ratio_interval
 from fastdqn.bench.work import Work
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.errors import UserError, missing_package
 from fastdqn.learner.network import choose_kind
 from fastdqn.prepare import prepare

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastdqn.bench.ladder import TEXTBOOK, Rung, rungs
 from fastdqn.bench.work import Work
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.prepare import prepare
 from fastdqn.switches import KEEPS_BYTES, dependents

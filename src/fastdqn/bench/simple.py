@@ -8,7 +8,7 @@ from fastdqn.bench.profile import COUNTERFACTUALS, advice_for, profile_rows
 from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import range_of
 from fastdqn.bench.work import Work
-from fastdqn.env.cores import powers_up_to, usable_cores
+from fastdqn.device.cores import powers_up_to, usable_cores
 
 LANES = (1, 2, 4, 8, 16, 64, 256)
 

@@ -13,7 +13,7 @@ from fastdqn.bench.record import Keeper
 from fastdqn.bench.rows import speed_columns, why_so_fast
 from fastdqn.bench.work import CORES, Work, without_cores
 from fastdqn.config import parse_number
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.prepare import check_memory_of, prepare
 

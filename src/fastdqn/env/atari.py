@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from fastdqn.device.cores import usable_cores
 from fastdqn.env.atari_games import ATARI_GAMES, atari_game, load_ale, looks_like_atari, playable_game
 from fastdqn.env.atari_settings import AtariSettings, read_settings
 from fastdqn.env.atari_wrappers import make_textbook_atari
 from fastdqn.env.base import State, check_actions, split_lanes
-from fastdqn.env.cores import usable_cores
 from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError
 from fastdqn.transition import EnvSpec, Tick

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastdqn.dice import mix, remainder
+from fastdqn.device.dice import mix, remainder
 from fastdqn.env.base import State, check_actions
 from fastdqn.env.snake_lanes import neighbours_of, starts_of
 from fastdqn.env.snake_rules import NUM_ACTIONS, SnakeSettings, check_saved, make_spec

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdqn.kernel import kernel
+from fastdqn.device.kernel import kernel
 
 
 @kernel

@@ -58,7 +58,7 @@ class Learner:
         self._count(1)
 
     def update_together(self, count: int) -> None:
-        """All that the next `count` updates do on the device. A CUDA graph may take its place (graphs.py)."""
+        """All that the next `count` updates do on the device. A CUDA graph may take its place (device/graphs.py)."""
         with self._sample_time:
             self._feedback.arrive()
             drawn = self.draw(count)

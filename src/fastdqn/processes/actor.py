@@ -2,13 +2,13 @@
 
 from fastdqn import seeding
 from fastdqn.actor.recorder import RecordingSink
-from fastdqn.build_roles import build_player, section_of
 from fastdqn.metrics import Timers
+from fastdqn.processes.board import Board
+from fastdqn.processes.build_roles import build_player, section_of
 from fastdqn.processes.child import HELLO, Task
 from fastdqn.processes.control import ACTOR_WORK, Pulse
-from fastdqn.runner.board import Board
-from fastdqn.runner.shared import open_shared
-from fastdqn.runner.slots import SlotSink, push_of
+from fastdqn.processes.shared import open_shared
+from fastdqn.processes.slots import SlotSink, push_of
 from fastdqn.schedules import exploration
 
 

@@ -25,11 +25,11 @@ from fastdqn.env.kind import EnvKind
 from fastdqn.env.registry import EnvName, find_env
 from fastdqn.errors import UserError, memory_ran_out
 from fastdqn.learner.network import MakeBody, QNetwork
+from fastdqn.processes.bell import Bell
 from fastdqn.processes.control import EVALUATOR, Pulse
+from fastdqn.processes.shared import Address, Shared, open_shared
+from fastdqn.processes.slots import StoppedError
 from fastdqn.run.dumps import DumpWriter
-from fastdqn.runner.bell import Bell
-from fastdqn.runner.shared import Address, Shared, open_shared
-from fastdqn.runner.slots import StoppedError
 
 PR_SET_PDEATHSIG = 1
 STACK_SIGNAL = signal.SIGUSR1

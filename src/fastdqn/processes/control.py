@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fastdqn.runner.bell import Bell
-from fastdqn.runner.shared import Shared
-from fastdqn.runner.slots import StoppedError
+from fastdqn.processes.bell import Bell
+from fastdqn.processes.shared import Shared
+from fastdqn.processes.slots import StoppedError
 
 LEARNER, EVALUATOR, FIRST_ACTOR = 0, 1, 2  # places of the roles
 

@@ -1,13 +1,13 @@
 """The greedy actor in a process of its own: plays the newest weights on its own schedule and stalls nobody."""
 
 from fastdqn import seeding
-from fastdqn.build_roles import build_greedy_player
+from fastdqn.processes.board import Board
+from fastdqn.processes.build_roles import build_greedy_player
 from fastdqn.processes.child import HELLO, SCORE, Task
 from fastdqn.processes.control import Pulse
-from fastdqn.runner.board import Board
+from fastdqn.processes.shared import open_shared
+from fastdqn.processes.slots import StoppedError
 from fastdqn.runner.limits import Every, evaluation_interval
-from fastdqn.runner.shared import open_shared
-from fastdqn.runner.slots import StoppedError
 
 LOOKS_A_SECOND = 20
 

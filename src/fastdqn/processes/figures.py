@@ -13,8 +13,8 @@ import psutil
 from numpy.typing import NDArray
 
 from fastdqn.processes.control import ACTOR_WORK, FIRST_ACTOR, LEARNER
+from fastdqn.processes.shared import Shared
 from fastdqn.run.usage import gpu_percent
-from fastdqn.runner.shared import Shared
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at the processes: a line in between repeats what was seen last
 CLEAR_SHARE = 0.2  # of the time: who waits longer than that is held up

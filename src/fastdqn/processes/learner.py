@@ -7,14 +7,14 @@ due and no slot is filled, the actors only when all of theirs are, and neither c
 import torch
 
 from fastdqn.actor.games import Game
-from fastdqn.build_roles import build_trainer, section_of
+from fastdqn.processes.board import Board
+from fastdqn.processes.build_roles import build_trainer, section_of
 from fastdqn.processes.child import DONE, HELLO, NOTE, ROW, Task
 from fastdqn.processes.control import Pulse
+from fastdqn.processes.shared import open_shared
+from fastdqn.processes.slots import SlotSource
 from fastdqn.run.model import facts_of, load_model, save_model
-from fastdqn.runner.board import Board
 from fastdqn.runner.limits import Every, Limits
-from fastdqn.runner.shared import open_shared
-from fastdqn.runner.slots import SlotSource
 from fastdqn.schedules import exploration, learning_rate, priority_beta
 from fastdqn.transition import Block
 

@@ -18,24 +18,24 @@ from pathlib import Path
 from typing import Any
 
 from fastdqn.build import build_network
-from fastdqn.build_roles import section_of
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.errors import RoleError, UserError
 from fastdqn.evaluator import Score
 from fastdqn.prepare import Job
 from fastdqn.processes.actor import play
+from fastdqn.processes.board import board_fields
+from fastdqn.processes.build_roles import section_of
 from fastdqn.processes.child import DONE, FAULT, HELLO, NOTE, ROW, SCORE, STACK_SIGNAL, STOP_SIGNALS, BellEnds, Task, live
 from fastdqn.processes.control import EVALUATOR, FIRST_ACTOR, LEARNER, control_fields
 from fastdqn.processes.evaluator import judge
 from fastdqn.processes.figures import Figures
 from fastdqn.processes.learner import STOPPED, learn
 from fastdqn.processes.lives import MOST_DEATHS_AT_BIRTH, Lives, Watch
+from fastdqn.processes.shared import Shared, make_shared
 from fastdqn.processes.sharing import NO_GUARD, check_that_it_travels, core_plan, thread_plan, with_env_threads
-from fastdqn.runner.board import board_fields
+from fastdqn.processes.slots import push_of, slot_fields
 from fastdqn.runner.limits import Limits
 from fastdqn.runner.ports import Stop
-from fastdqn.runner.shared import Shared, make_shared
-from fastdqn.runner.slots import push_of, slot_fields
 
 LOG, ROLES = "roles.log", "roles.json"
 LISTEN_SECONDS = 0.1

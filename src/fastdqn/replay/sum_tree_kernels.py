@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from fastdqn.kernel import kernel
+from fastdqn.device.kernel import kernel
 from fastdqn.replay.prioritised import SMALLEST
 from fastdqn.replay.ring import TAIL
 

@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from fastdqn import __version__
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 
 PACKAGES = ("fastdqn", "torch", "numpy", "numba", "gymnasium", "ale-py")
 

@@ -17,7 +17,7 @@ import torch
 from fastdqn.build import build, build_network, stack_of
 from fastdqn.build_replay import rows_per_lane
 from fastdqn.config import Config
-from fastdqn.env.cores import powers_up_to, usable_cores
+from fastdqn.device.cores import powers_up_to, usable_cores
 from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError
 from fastdqn.learner.flops import forward_flops, update_flops

@@ -15,7 +15,7 @@ import torch
 
 from fastdqn import __version__
 from fastdqn.config import Config
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.env.kind import EnvKind
 from fastdqn.errors import UserError
 from fastdqn.run.machine import cpu_name

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import torch
 
-from fastdqn.env.cores import usable_cores
+from fastdqn.device.cores import usable_cores
 from fastdqn.runner.ports import Stop
 
 Answer = TypeVar("Answer")

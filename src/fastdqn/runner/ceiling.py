@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from fastdqn import seeding
-from fastdqn.dice import Dice, remainder
+from fastdqn.device.dice import Dice, remainder
+from fastdqn.device.graphs import Graphed, as_it_is
 from fastdqn.env.base import LaneEnv
 from fastdqn.env.device_snake import DeviceSnake
-from fastdqn.graphs import Graphed, as_it_is
 
 TICKS_AT_ONCE = 20  # of boards on a device, whose count is read after so many
 

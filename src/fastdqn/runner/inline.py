@@ -6,8 +6,8 @@ from typing import Any
 
 from fastdqn import seeding
 from fastdqn.actor.games import Game
+from fastdqn.device.hardware import use_device
 from fastdqn.evaluator import Evaluator, Score
-from fastdqn.hardware import use_device
 from fastdqn.runner.limits import Every, Limits, evaluation_interval
 from fastdqn.runner.ports import Parts, Stop
 

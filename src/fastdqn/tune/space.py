@@ -13,7 +13,7 @@ from typing import Any
 
 from fastdqn.build import measures_threads, switches_to_try
 from fastdqn.config import Config
-from fastdqn.env.cores import powers_up_to, usable_cores
+from fastdqn.device.cores import powers_up_to, usable_cores
 from fastdqn.prepare import Job
 from fastdqn.switches import SWITCHES
 

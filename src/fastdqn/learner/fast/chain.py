@@ -1,0 +1,382 @@
+"""A network as a chain of layers whose passes, forward and back, are written out (hand_written.py puts them together).
+
+    y = x W' + b        dx = dy W       dW = dy' x      db = sum of dy
+    y = max(x, 0)       dx = dy where y > 0
+
+Weights are computed with in the format of the passes: the network's own in float32, shortened copies otherwise. Where the
+network scales its input, the first weights are scaled instead: they are fewer than the pixels, and bytes are exact in every
+format.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fastdqn.learner.dueling import Dueling
+from fastdqn.learner.fast.folding import Folding, folding_of, split
+from fastdqn.learner.fast.images import make_prepare
+from fastdqn.learner.flat import flat_of, like_in
+from fastdqn.learner.network import QNetwork
+
+Layers = list[tuple[nn.Module, bool]]  # a layer with weights (or Flatten), and whether a ReLU follows it
+
+
+def chain_of(network: QNetwork) -> Layers | None:
+    """The network's layers, or None: one of the user's own may be anything."""
+    return None if why_no_chain(network) else _with_relus(network.layers)
+
+
+def why_no_chain(network: QNetwork) -> str:
+    """Why the network is no chain of layers that are known here, or the empty string."""
+    if not network.layers:
+        return network.why_no_layers
+    hooked = next((name for name, layer in network.named_modules() if _has_hooks(layer)), None)
+    if hooked is not None:
+        return f"it has a hook at {hooked or 'the whole'}"
+    strange = next((layer for layer in network.layers if not _is_known(layer)), None)
+    if strange is not None:
+        return f"it has a layer that is not written out ({type(strange).__name__})"
+    chain = _with_relus(network.layers)
+    if chain is None or type(chain[-1][0]) not in (nn.Linear, Dueling) or chain[-1][1]:
+        return "it is no chain of layers and ReLUs that ends with a linear layer"
+    kinds = [type(layer) for layer, _ in chain if type(layer) is not nn.Flatten]
+    if kinds[0] not in (nn.Linear, nn.Conv2d):  # the input's scale is put into the first weights
+        return f"its first layer is a {kinds[0].__name__}"
+    if nn.Flatten in [type(layer) for layer, _ in chain[_first_product(chain) :]]:  # a row of a batch is a matrix there
+        return "it has a linear layer before it flattens"
+    weights = [weight for layer, _ in chain for weight in layer.parameters()]
+    if len({id(weight) for weight in weights}) < len(weights):  # their gradients would have to be added
+        return "two of its layers share weights"
+    if len(weights) < len(list(network.parameters())):
+        return "it has weights that its forward does not use"
+    return ""
+
+
+def _with_relus(layers: Sequence[nn.Module]) -> Layers | None:
+    """ReLUs joined to the layers that they follow; None where one follows nothing."""
+    chain: Layers = []
+    for layer in layers:
+        if type(layer) is not nn.ReLU:
+            chain.append((layer, False))
+        elif not chain or chain[-1][1]:
+            return None
+        else:
+            chain[-1] = (chain[-1][0], True)
+    return chain or None
+
+
+def _first_product(chain: Layers) -> int:
+    return next(number for number, (layer, _) in enumerate(chain) if type(layer) in (nn.Linear, Dueling))
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
+
+
+def _is_known(layer: nn.Module) -> bool:
+    """A linear layer or convolution with a bias, a layer norm or dueling end of ours, a Flatten of all but the batch."""
+    if type(layer) is nn.ReLU or type(layer) is Dueling:
+        return True
+    if type(layer) is nn.Flatten:
+        return (layer.start_dim, layer.end_dim) == (1, -1)
+    if type(layer) is nn.LayerNorm:
+        return len(layer.normalized_shape) == 1 and layer.elementwise_affine and layer.bias is not None
+    if type(layer) is nn.Conv2d and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):
+        return False
+    return type(layer) in (nn.Linear, nn.Conv2d) and layer.bias is not None
+
+
+class Chain:
+    """Passes through a network's layers, with its weights as they are computed with."""
+
+    def __init__(self, network: QNetwork, dtype: torch.dtype, fold: bool = False, short_gradients: bool = False) -> None:
+        """`fold`: the first convolution reads blocks of pixels as channels (folding.py), where it can. `short_gradients`:
+        those of products stay in `dtype`, in `gradients` and not in the weights' own `grad`."""
+        chain = chain_of(network)
+        assert chain is not None, "build.py asks why_not_by_hand first"
+        self._outputs = network.head.outputs
+        self._dtype, self._layout, self._scale = dtype, network.memory_format, network.scale
+        self._own: list[list[Tensor]] = [list(layer.parameters()) for layer, _ in chain]
+        self._first = next(number for number, own in enumerate(self._own) if own)  # the first layer with weights
+        self._folding = folding_of(chain[self._first][0]) if fold else None
+        self._layers = [
+            _STEPS[type(layer)](layer, relu, self._folding if number == self._first else None)
+            for number, (layer, relu) in enumerate(chain)
+        ]
+        self._copies = Copies(self.weights, dtype)
+        taken = iter(self._copies.taken)
+        self._taken = [[next(taken) for _ in own] for own in self._own]
+        for number, (layer, _) in enumerate(chain):
+            if isinstance(layer, nn.LayerNorm):  # computed in float32, and so are its weights
+                self._taken[number] = [weight.data for weight in self._own[number]]
+        first = self._own[self._first][0]
+        self._prepare = make_prepare(dtype, self._layout, first.device.type)
+        self._reworked = self._scale != 1.0 or self._folding is not None  # the first weights: no plain copy will do
+        if self._reworked:
+            shape = first.shape if self._folding is None else self._folding.kernel_shape(first)
+            layout = self._layout if self._folding is None else torch.channels_last
+            self._taken[self._first][0] = torch.empty(shape, dtype=dtype, device=first.device).contiguous(
+                memory_format=layout if first.dim() == 4 else torch.preserve_format
+            )
+        self._short: dict[Tensor, Tensor] = {}  # weight -> its gradient, where that is short
+        if short_gradients and dtype != torch.float32:
+            products = [layer.weight for layer, _ in chain if isinstance(layer, nn.Linear)]
+            if self._reworked and products and products[0] is first:  # so is its gradient, in float32
+                products = products[1:]
+            self._short = {weight: torch.zeros_like(weight.data, dtype=dtype) for weight in products}
+        self._moves = Moves(self.weights)
+        self.take_weights()
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """In the order of the layers."""
+        return [weight for own in self._own for weight in own]
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """Where the backward pass leaves them: one for each of the weights."""
+        return [self._gradient_of(weight) for weight in self.weights]
+
+    @property
+    def copies(self) -> list[Tensor | None]:
+        """The shortened weights, for whoever keeps them up; None for those that are none, or more than a copy."""
+        first = self._own[self._first][0] if self._reworked else None
+        pairs = [pair for own, taken in zip(self._own, self._taken, strict=True) for pair in zip(own, taken, strict=True)]
+        return [None if own is first or taken.dtype == own.dtype else taken for own, taken in pairs]
+
+    def take_weights(self) -> None:
+        """The weights anew, shortened, scaled and folded where they are not computed with as they are."""
+        self._copies.take()
+        self._rework_first()
+
+    def keep_up(self) -> None:
+        """The same where somebody keeps up the `copies`, unless others have moved the weights."""
+        self.take_weights() if self.has_moved() else self._rework_first()
+
+    def _rework_first(self) -> None:
+        if not self._reworked:
+            return
+        own, taken = self._own[self._first][0].data, self._taken[self._first][0]
+        if self._folding is not None:
+            own, taken = self._folding.in_blocks(own), self._folding.as_blocks(taken)
+        torch.mul(own, self._scale, out=taken)
+
+    def has_moved(self) -> bool:
+        """Whether others have moved the weights since this was last asked."""
+        return self._moves.seen()
+
+    def prepared(self, state: Tensor) -> Tensor:
+        """The state in the format and layout that is computed in; not scaled, the first weights are."""
+        if self._folding is not None:
+            return self._folding.picture(state, self._dtype)
+        return self._prepare(state)
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """As the network's own: (B, actions), or (B, actions, outputs)."""
+        return self.shaped(self.forward(x)[-1])
+
+    def shaped(self, last: Tensor) -> Tensor:
+        return last if self._outputs == 1 else split(last, 1, -1, self._outputs)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """What goes into each layer, and last what comes out."""
+        passed = [x]
+        for layer, taken in zip(self._layers, self._taken, strict=True):
+            passed.append(layer.forward(passed[-1], taken))
+        return passed
+
+    def backward(self, passed: Sequence[Tensor], slope: Tensor) -> None:
+        """Fills the gradients of the network's weights from the slope of the loss at its output."""
+        for number in range(len(self._layers) - 1, self._first - 1, -1):
+            layer, goes_on = self._layers[number], number > self._first  # below the first weights nobody asks
+            if layer.relu:
+                slope = torch.ops.aten.threshold_backward(slope, passed[number + 1], 0)
+            gradients = [self._gradient_of(weight) for weight in self._own[number]]
+            slope = layer.backward(passed[number], slope, self._taken[number], gradients, goes_on)
+        first = self._own[self._first][0].grad
+        if self._scale != 1.0 and first is not None:
+            first *= self._scale
+
+    def _gradient_of(self, weight: Tensor) -> Tensor:
+        """The gradient's own memory: nothing is allocated for it after the first update."""
+        if weight in self._short:
+            return self._short[weight]
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+        return weight.grad
+
+
+class Copies:
+    """The weights in another format: one stretch of memory if they are one, so that one kernel copies them."""
+
+    def __init__(self, weights: list[Tensor], dtype: torch.dtype) -> None:
+        own = [weight.data for weight in weights]
+        self.taken, self._from, self._to = own, list[Tensor](), list[Tensor]()
+        if dtype == torch.float32:
+            return
+        flat = flat_of(own)
+        if flat is None:
+            self._from, self._to = own, [weight.to(dtype) for weight in own]
+            self.taken = list(self._to)
+        else:
+            self._from, self._to = [flat], [flat.to(dtype)]
+            self.taken = [like_in(self._to[0], weight) for weight in own]
+
+    def take(self) -> None:
+        if self._to:
+            torch._foreach_copy_(self._to, self._from) if len(self._to) > 1 else self._to[0].copy_(self._from[0])
+
+
+class Moves:
+    """Sees when weights are copied or mixed into, as a target network's are. torch does not count what a fused optimizer or
+    a compiled loop does to them."""
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        self._weights, self._versions = weights, list[int]()
+
+    def seen(self) -> bool:
+        """Whether there was one since this was last asked; the first time there was."""
+        before, self._versions = self._versions, [weight._version for weight in self._weights]
+        return before != self._versions
+
+
+class Step(Protocol):
+    """One layer's passes. `taken` are its weights as they are computed with, `gradients` those of its own, to be filled."""
+
+    relu: bool  # follows it
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor: ...
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        """Gives the slope at its input, if it `goes_on` from there."""
+        ...
+
+
+class FlattenLayer:
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        self.relu = relu
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        flat = x.flatten(1)
+        return flat.relu() if self.relu else flat  # not in place: it may be the batch itself
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        return slope.view(into.shape) if into.is_contiguous() else slope.reshape(into.shape)
+
+
+class LinearLayer:
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        self.relu = relu
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        weight, bias = taken
+        if self.relu:
+            return torch._addmm_activation(bias, x, weight.t())  # a product, then ReLU, in one kernel on a GPU
+        return torch.nn.functional.linear(x, weight, bias)
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        of_weight, of_bias = gradients
+        product(slope.t(), into, of_weight)
+        torch.sum(slope, 0, dtype=torch.float32, out=of_bias)
+        return slope @ taken[0] if goes_on else slope
+
+
+class ConvLayer:
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        assert isinstance(layer, nn.Conv2d)
+        self.relu, self._folding = relu, folding
+        stride = (1, 1) if folding is not None else layer.stride
+        padding: Any = layer.padding  # never a word: chain_of leaves those alone
+        self._stride, self._padding, self._dilation, self._groups = stride, padding, layer.dilation, layer.groups
+        self._ones: dict[int, Tensor] = {}
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        kernel, bias = taken
+        if self.relu and x.is_cuda and self._groups == 1:
+            return torch.cudnn_convolution_relu(x, kernel, bias, self._stride, self._padding, self._dilation, self._groups)
+        out = torch.conv2d(x, kernel, bias, self._stride, self._padding, self._dilation, self._groups)
+        return out.relu_() if self.relu else out
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        of_kernel, of_bias = gradients
+        sums_apart = slope.is_cuda and slope.is_contiguous(memory_format=torch.channels_last)
+        back, kernel, bias = torch.ops.aten.convolution_backward(
+            slope, into, taken[0], [len(of_bias)], self._stride, self._padding, self._dilation, False, [0, 0], self._groups,
+            [goes_on, True, not sums_apart],
+        )  # fmt: skip
+        if self._folding is not None:
+            of_kernel, kernel = self._folding.in_blocks(of_kernel), self._folding.as_blocks(kernel)
+        of_kernel.copy_(kernel)
+        of_bias.copy_(self._sums(slope) if sums_apart else bias)
+        return back if goes_on else slope
+
+    def _sums(self, slope: Tensor) -> Tensor:
+        """Of each channel, as a product with ones: torch's own sum over pictures takes longer than the convolution."""
+        by_channel = slope.permute(0, 2, 3, 1).flatten(0, 2)  # (B * height * width, channels), a view
+        rows = len(by_channel)
+        if rows not in self._ones:
+            self._ones[rows] = torch.ones(1, rows, dtype=slope.dtype, device=slope.device)
+        return (self._ones[rows] @ by_channel).squeeze(0)
+
+
+class LayerNormLayer:
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        assert isinstance(layer, nn.LayerNorm)
+        self.relu, self._shape, self._eps = relu, list(layer.normalized_shape), layer.eps
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        out = self._normed(x.float(), taken)[0].to(x.dtype)
+        return out.relu_() if self.relu else out
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        """The row's mean and spread are worked out anew: that is less than keeping them."""
+        _, mean, spread = self._normed(into.float(), taken)
+        back, of_weight, of_bias = torch.ops.aten.native_layer_norm_backward(
+            slope.float(), into.float(), self._shape, mean, spread, *taken, [goes_on, True, True]
+        )
+        gradients[0].copy_(of_weight)
+        gradients[1].copy_(of_bias)
+        return back.to(slope.dtype) if goes_on else slope
+
+    def _normed(self, x: Tensor, taken: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        weight, bias = taken
+        normed: tuple[Tensor, Tensor, Tensor] = torch.native_layer_norm(x, self._shape, weight, bias, self._eps)
+        return normed
+
+
+class DuelingLayer:
+    relu = False
+
+    def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
+        assert isinstance(layer, Dueling)
+        self._layer = layer
+
+    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+        return torch.nn.functional.linear(x, *self._layer.as_linear(taken))
+
+    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        weight, _ = self._layer.as_linear(taken)
+        of_weight = torch.empty_like(weight, dtype=torch.float32)
+        product(slope.t(), into, of_weight)
+        self._layer.split_gradients(of_weight, torch.sum(slope, 0, dtype=torch.float32), gradients)
+        return slope @ weight if goes_on else slope
+
+
+_STEPS: dict[type[nn.Module], Callable[[nn.Module, bool, Folding | None], Step]] = {
+    nn.Flatten: FlattenLayer,
+    nn.Linear: LinearLayer,
+    nn.Conv2d: ConvLayer,
+    nn.LayerNorm: LayerNormLayer,
+    Dueling: DuelingLayer,
+}
+
+
+def product(a: Tensor, b: Tensor, out: Tensor) -> None:
+    """a @ b into float32, without a copy where torch can."""
+    if a.dtype == out.dtype:
+        torch.mm(a, b, out=out)
+    elif a.is_cuda:
+        torch.ops.aten.mm.dtype_out(a, b, out.dtype, out=out)
+    else:
+        out.copy_(a @ b)

@@ -1,0 +1,308 @@
+"""Backprop of a small fully connected network on a CPU (switch `lean_mlp`): torch's products, compiled loops between them.
+
+An update of two layers of 256 is half a millisecond of matrix products, and as much again goes into the hundred small calls
+around them. Here it is twenty calls into buffers that stay, and the first layer skips the zeros of its input: a snake's
+board is empty but for a few cells. The numbers are those of hand_written.py up to the order of sums.
+
+The weights stay torch's, in torch's memory: the evaluator, the model file and the checkpoint see no difference.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fastdqn.actor.policy import Greedy
+from fastdqn.learner.backprop import Learned
+from fastdqn.learner.dueling import Dueling
+from fastdqn.learner.fast.chain import Copies, Moves
+from fastdqn.learner.fast.hand_written import why_not_by_hand
+from fastdqn.learner.fast.one_pass import OnePass, as_array
+from fastdqn.learner.fast.output_gradient import make_output_gradient
+from fastdqn.learner.loss import Loss
+from fastdqn.learner.network import QNetwork
+from fastdqn.learner.passes import Passes
+from fastdqn.transition import Batch
+
+MANY = 16  # outputs of the last layer: more are a product
+
+
+def can_be_lean(network: QNetwork) -> bool:
+    """Whether it is hidden layers, each followed by a ReLU or by a layer norm and a ReLU, then a linear layer or a dueling
+    end; before them it may flatten."""
+    if why_not_by_hand(network):
+        return False
+    letters = {nn.Flatten: "F", nn.Linear: "L", nn.LayerNorm: "N", nn.ReLU: "R", Dueling: "D"}
+    return bool(re.fullmatch("F?(LN?R)+[LD]", "".join(letters.get(type(layer), "?") for layer in network.layers)))
+
+
+class Hidden(NamedTuple):
+    linear: nn.Linear
+    norm: nn.LayerNorm | None  # before the ReLU
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [*self.linear.parameters(), *(self.norm.parameters() if self.norm is not None else ())]
+
+
+def layers_of(network: QNetwork) -> tuple[list[Hidden], nn.Linear | Dueling]:
+    """The hidden layers, and the last one."""
+    *layers, last = network.layers
+    assert isinstance(last, (nn.Linear, Dueling)), "can_be_lean asks"
+    pairs = [(layer, follows) for layer, follows in pairwise(layers) if isinstance(layer, nn.Linear)]
+    return [Hidden(layer, follows if isinstance(follows, nn.LayerNorm) else None) for layer, follows in pairs], last
+
+
+def lay_out_first_layer(network: QNetwork) -> None:
+    """The weights of one input side by side in memory, so that a zero input skips a whole line of them."""
+    first = layers_of(network)[0][0].linear
+    first.weight.data = first.weight.data.t().contiguous().t()
+
+
+class Buffer:
+    """The same numbers as torch's products and the compiled loops see them."""
+
+    def __init__(self, rows: int, width: int, dtype: torch.dtype = torch.float32) -> None:
+        self.tensor = torch.zeros(rows, width, dtype=dtype)
+        self.array = as_array(self.tensor)
+
+    def part(self, start: int, stop: int) -> "Buffer":
+        view = Buffer.__new__(Buffer)
+        view.tensor, view.array = self.tensor[start:stop], self.array[start:stop]
+        return view
+
+
+class Norm:
+    """A layer norm with the ReLU behind it, and what its way back needs of the last pass."""
+
+    def __init__(self, layer: nn.LayerNorm, rows: int) -> None:
+        from fastdqn.learner.fast import lean_kernels
+
+        self._kernels, self._eps = lean_kernels, layer.eps
+        self._weight, self._bias = layer.weight.data.numpy(), layer.bias.data.numpy()
+        self._normed, self._spread = Buffer(rows, len(self._weight)).array, np.zeros(rows, np.float32)
+
+    def forward(self, out: np.ndarray) -> None:
+        self._kernels.norm_and_relu(self._weight, self._bias, self._eps, out, self._normed, self._spread)
+
+    def backward(self, slope: np.ndarray, out: np.ndarray, gradients: Sequence[np.ndarray], bias_below: np.ndarray) -> None:
+        """Of the first rows of the last pass."""
+        rows, (of_weight, of_bias) = len(slope), gradients
+        passed = (self._weight, self._normed[:rows], self._spread[:rows])
+        self._kernels.through_norm_and_relu(slope, out, *passed, of_weight, of_bias, bias_below)
+
+
+class LeanNetwork:
+    """A forward pass into buffers of its own, which the next pass of as many rows overwrites."""
+
+    def __init__(self, network: QNetwork, dtype: torch.dtype = torch.float32) -> None:
+        """`dtype` is that of the products and of what goes into them. The first layer, most of whose inputs are zero, is no
+        product, and neither is a last one of few outputs: they are summed in float32, as the product of a larger one is."""
+        from fastdqn.learner.fast import lean_kernels  # here, because importing numba takes half a second
+
+        self._kernels = lean_kernels
+        self.hidden, self.end = layers, end = layers_of(network)
+        self.dtype = dtype if len(layers) > 1 else torch.float32  # where there is no product nothing is shortened
+        self.scale = float(network.scale)
+        self.head = network.head
+        outputs = end.num_actions * end.outputs if isinstance(end, Dueling) else end.out_features
+        self.widths = [*(layer.linear.out_features for layer in layers), outputs]
+        self.many = outputs > MANY
+        first = layers[0].linear
+        floor = 0.0 if layers[0].norm is None else -np.inf
+        self._first = (first.weight.data.t().numpy(), first.bias.data.numpy(), floor)  # (inputs, width) contiguous
+        self.own_weights: list[Tensor] = [weight for layer in (*layers, end) for weight in layer.parameters()]
+        self._of_end = [weight.data for weight in end.parameters()]
+        self.last = self._last_layer()
+        own: list[Tensor] = [weight for layer in layers[1:] for weight in layer.linear.parameters()]
+        self._of_products, self._copies, self._moves = own, Copies(own, self.dtype), Moves(own)
+        self.weights, self._biases = self._copies.taken[::2], self._copies.taken[1::2]  # of the products: (width, inputs)
+        self._turned = [weight.t() for weight in self.weights]
+        self.line = np.zeros(max(self.widths), np.float32)
+        self._buffers: dict[int, list[Buffer]] = {}
+        self._norms: dict[int, list[Norm | None]] = {}
+
+    @property
+    def copies(self) -> list[Tensor | None]:
+        """The shortened weights, for whoever keeps them up; None where there are none."""
+        short = dict(zip(self._of_products, self._copies.taken, strict=True)) if self.dtype != torch.float32 else {}
+        return [short.get(weight) for weight in self.own_weights]
+
+    def follow(self) -> None:
+        """Shortens the weights anew if others have moved them."""
+        if self._moves.seen():
+            self._copies.take()
+
+    def _last_layer(self) -> tuple[Tensor, Tensor]:
+        """Weight (outputs, width) and bias; of a dueling end those of the linear layer that does the same."""
+        weight, bias = self._of_end if isinstance(self.end, nn.Linear) else self.end.as_linear(self._of_end)
+        return weight, bias
+
+    def shaped(self, last: Tensor) -> Tensor:
+        """As the network's own outputs: (B, actions), or (B, actions, outputs)."""
+        return last if self.head.outputs == 1 else torch.unflatten(last, 1, (-1, self.head.outputs))
+
+    def forward(self, *states: np.ndarray) -> list[Buffer]:
+        """What comes out of each layer, for all states one after the other: (rows, width), the last (rows, actions)."""
+        if isinstance(self.end, Dueling):
+            self.last = self._last_layer()
+        rows = sum(len(some) for some in states)
+        outs, norms = self.buffers(rows), self.norms(rows)
+        start = 0
+        for some in states:
+            stop = start + len(some)
+            flat = some.reshape(len(some), -1)
+            self._kernels.first_layer(flat, self.scale, *self._first, self.line, outs[0].array[start:stop])
+            start = stop
+        if norms[0] is not None:
+            norms[0].forward(outs[0].array)
+        for below, out, weight, bias, norm in zip(outs, outs[1:-1], self._turned, self._biases, norms[1:], strict=False):
+            torch.addmm(bias, below.tensor, weight, out=out.tensor)
+            out.tensor.relu_() if norm is None else norm.forward(out.array)
+        weight, bias = self.last
+        if self.many:
+            torch.addmm(bias, outs[-2].tensor.float(), weight.t(), out=outs[-1].tensor)
+        else:
+            self._kernels.last_layer(outs[-2].array, weight.numpy(), bias.numpy(), outs[-1].array)
+        return outs
+
+    def buffers(self, rows: int) -> list[Buffer]:
+        """For what comes out of each layer, or for the slopes there."""
+        if rows not in self._buffers:
+            self._buffers[rows] = self.new_buffers(rows)
+        return self._buffers[rows]
+
+    def norms(self, rows: int) -> list[Norm | None]:
+        """Of each hidden layer, if it has one."""
+        if rows not in self._norms:
+            self._norms[rows] = [None if layer.norm is None else Norm(layer.norm, rows) for layer in self.hidden]
+        return self._norms[rows]
+
+    def new_buffers(self, rows: int) -> list[Buffer]:
+        *hidden, actions = self.widths
+        return [*(Buffer(rows, width, self.dtype) for width in hidden), Buffer(rows, actions)]
+
+
+def make_lean_greedy(network: QNetwork) -> Greedy:
+    """As greedy.make_greedy."""
+    lean = LeanNetwork(network)
+
+    def greedy(states: np.ndarray) -> np.ndarray:
+        outputs = lean.forward(states)[-1]
+        return (
+            outputs.array.argmax(1) if lean.head.outputs == 1 else lean.head(lean.shaped(outputs.tensor)).argmax(1).numpy()
+        )
+
+    return greedy
+
+
+class Lean:
+    """Backprop, as hand_written.HandWritten."""
+
+    def __init__(
+        self,
+        online: QNetwork,
+        target: QNetwork,
+        loss: Loss,
+        optimizer: OnePass,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        from fastdqn.learner.fast import lean_kernels
+
+        self._kernels, self._rule, self._output_gradient = lean_kernels, loss.bootstrap, make_output_gradient(loss, "cpu")
+        self._mine = LeanNetwork(online, dtype)
+        self._theirs = self._mine if target is online else LeanNetwork(target, dtype)
+        self._optimizer = optimizer
+        layers, widths, dtype = self._mine.hidden, self._mine.widths, self._mine.dtype
+        inputs = layers[0].linear.in_features
+        self._gradients = [Buffer(inputs, widths[0])]  # turned, as the first layer's weights lie in memory
+        self._gradients += [Buffer(out, into, dtype) for into, out in pairwise(widths[:-1])]
+        self._gradients += [Buffer(widths[-1], widths[-2])]
+        self._bias_gradients = [np.zeros(width, np.float32) for width in widths]
+        normed = [*(layer.norm is not None for layer in layers), False]
+        self._norm_gradients = [list(np.zeros((2 * has, n), np.float32)) for has, n in zip(normed, widths, strict=True)]
+        self._slopes: dict[int, list[Buffer]] = {}
+        self._leave_gradients()
+
+    def _leave_gradients(self) -> None:
+        """With the optimizer, and where torch keeps those that are float32: the buffers themselves, so once is enough."""
+        gradients: list[Tensor] = []
+        for number, bias in enumerate(self._bias_gradients):
+            gradient = self._gradients[number].tensor
+            gradients += [gradient if number else gradient.t(), torch.from_numpy(bias)]
+            gradients += map(torch.from_numpy, self._norm_gradients[number])
+        end = self._mine.end
+        if isinstance(end, Dueling):  # it has weights of its own, whose gradients are worked out from those of its layer
+            gradients[-2:] = self._of_end = [torch.zeros_like(weight.data) for weight in end.parameters()]
+        weights = self._mine.own_weights
+        for weight, its_gradient in zip(weights, gradients, strict=True):
+            if its_gradient.dtype == weight.dtype:
+                weight.grad = its_gradient
+        self._optimizer.take(weights, gradients, self._mine.copies)
+
+    def follow_target(self) -> None:
+        """Nothing to do here: it is looked at before every pass."""
+
+    def look_ahead(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The target network's values; valid until it is asked again."""
+        self._theirs.follow()
+        if not self._rule.needs_target:
+            return (self._theirs.shaped(self._theirs.forward(batch.next_state.numpy())[-1].tensor),)
+        both = self._theirs.shaped(self._theirs.forward(batch.next_state.numpy(), batch.state.numpy())[-1].tensor)
+        return both[: len(batch.action)], both[len(batch.action) :]
+
+    def __call__(self, batch: Batch, *known: Tensor) -> Learned:
+        state, size = batch.state.numpy(), len(batch.action)
+        self._mine.follow()
+        known = known or self.look_ahead(batch)
+        if self._theirs is self._mine:
+            known = tuple(values.clone() for values in known)  # the next pass goes through the same buffers
+        target_next, *target = known
+        if self._rule.needs_online_next:  # one pass for both states: the second half is the next one's
+            both = self._mine.forward(state, batch.next_state.numpy())
+            outs, online_next = [out.part(0, size) for out in both], self._mine.shaped(both[-1].tensor[size:])
+        else:
+            both = outs = self._mine.forward(state)
+            online_next = None
+        passes = Passes(self._mine.shaped(outs[-1].tensor), target_next, online_next, *target)
+        gradient, learned = self._output_gradient(passes, batch)
+        self._backward(state, outs, self._mine.norms(len(both[0].array)), gradient.flatten(1))
+        return learned
+
+    def _backward(self, state: np.ndarray, outs: list[Buffer], norms: list[Norm | None], gradient: Tensor) -> None:
+        """`outs` are the first rows of the last pass, `norms` what it left behind."""
+        mine, kernels, of_biases = self._mine, self._kernels, self._bias_gradients
+        if len(state) not in self._slopes:
+            self._slopes[len(state)] = mine.new_buffers(len(state))
+        slopes = self._slopes[len(state)]
+        of_end, of_end_bias = self._gradients[-1], torch.from_numpy(of_biases[-1])
+        if mine.many:
+            torch.mm(gradient.t(), outs[-2].tensor.float(), out=of_end.tensor)
+            torch.sum(gradient, 0, out=of_end_bias)
+            slopes[-2].tensor.copy_(gradient @ mine.last[0])
+            self._through_relu(-2, slopes[-2].array, outs[-2].array, norms[-1])
+        else:
+            known = (outs[-2].array, mine.last[0].numpy(), mine.line)
+            filled = (slopes[-2].array, of_end.array, of_biases[-1], of_biases[-2])
+            kernels.last_layer_back(gradient.numpy(), *known, *filled)
+            if norms[-1] is not None:
+                self._through_relu(-2, slopes[-2].array, outs[-2].array, norms[-1])
+        if isinstance(mine.end, Dueling):
+            mine.end.split_gradients(of_end.tensor, of_end_bias, self._of_end)
+        for number in range(len(outs) - 2, 0, -1):
+            below, slope = outs[number - 1], slopes[number].tensor
+            torch.mm(slope.t(), below.tensor, out=self._gradients[number].tensor)
+            torch.mm(slope, mine.weights[number - 1], out=slopes[number - 1].tensor)
+            self._through_relu(number - 1, slopes[number - 1].array, below.array, norms[number - 1])
+        kernels.first_layer_back(state.reshape(len(state), -1), mine.scale, slopes[0].array, self._gradients[0].array)
+
+    def _through_relu(self, number: int, slope: np.ndarray, out: np.ndarray, norm: Norm | None) -> None:
+        """Back through the ReLU of a hidden layer, and through the norm before it."""
+        of_bias = self._bias_gradients[number]
+        if norm is None:
+            self._kernels.through_relu(slope, out, of_bias)
+        else:
+            norm.backward(slope, out, self._norm_gradients[number], of_bias)

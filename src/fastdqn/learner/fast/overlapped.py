@@ -1,0 +1,154 @@
+"""The learner beside the actor on one GPU (switch `overlap`): updates in a queue of their own.
+
+    acting    .. act  store  draw(t)  take(t-1)  act  store  draw(t+1)  take(t) ..
+    learning  ..... updates(t-1)  publish(t-1)  updates(t)  publish(t) ...........
+
+The ring is read and written in the acting queue only: batches are drawn there, into slots that the learning queue reads.
+The actor acts with a copy of the weights that is one call of `train` old, always: so a run can be repeated, whichever queue
+happens to be faster, and acting waits for updates only when it is a whole call ahead.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fastdqn.actor.policy import Greedy
+from fastdqn.device.graphs import Launcher, powers_of_two
+from fastdqn.device.streams import Queues
+from fastdqn.learner.learner import Learner
+from fastdqn.learner.network import QNetwork
+from fastdqn.transition import Batch
+
+
+class Apart(NamedTuple):
+    """What actor and learner need to work side by side."""
+
+    queues: Queues
+    acting: QNetwork  # the actor's own copy of the weights
+
+    def after_updates(self, greedy: Greedy) -> Greedy:
+        """An evaluation sees all updates that were queued before it."""
+
+        def settled(states: np.ndarray) -> np.ndarray:
+            self.queues.settle()
+            return greedy(states)
+
+        return settled
+
+
+class OverlappedLearner(Learner):
+    """As Learner. `acting` is the network that the actor asks."""
+
+    def __init__(
+        self, *, queues: Queues, acting: nn.Module, launcher: Launcher, before: Callable[[], None], **how: Any
+    ) -> None:
+        """`before`: what the host must do before each launch, which a graph leaves out."""
+        super().__init__(**how)
+        self._queues, self._launcher, self._before = queues, launcher, before
+        self._board = Board(self.online, acting, queues)
+        self._slots: dict[int, Iterator[Slot]] = {}  # by number of updates: two each, in turns
+
+    def train(self, updates: int) -> None:
+        if updates <= 0:
+            return
+        with self._queues.learning():
+            super().train(updates)
+            self._board.pass_on()
+
+    def update_together(self, count: int) -> None:
+        self._before()
+        for size in powers_of_two(count):
+            if size not in self._slots:
+                self._slots[size] = cycle([Slot(self, size, self._queues, self._launcher) for _ in range(2)])
+            next(self._slots[size]).fill_and_learn()
+
+    def read_means(self) -> tuple[float | None, float | None]:
+        with self._queues.learning():
+            return super().read_means()
+
+    def set_lr(self, lr: float) -> None:
+        with self._queues.learning():
+            super().set_lr(lr)
+
+    def weights_were_loaded(self) -> None:
+        super().weights_were_loaded()
+        self._board.load_state(None)
+
+    def settle(self) -> None:
+        self._queues.settle()
+
+    def state(self) -> dict[str, Any]:
+        self.settle()
+        return super().state() | {"board": self._board.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.settle()
+        super().load_state(state)
+        self._board.load_state(state.get("board"))
+        self._queues.settle()
+
+
+class Slot:
+    """The batches of some updates: drawn in the acting queue, learned from in the other."""
+
+    def __init__(self, learner: Learner, size: int, queues: Queues, launcher: Launcher) -> None:
+        self._learner, self._size, self._queues = learner, size, queues
+        self._drawn, self._used = queues.mark(), queues.mark()
+        self._draw, self._learn = launcher(self._draw_batches), launcher(self._learn_from_them)
+        self._batches: Batch | None = None
+
+    def fill_and_learn(self) -> None:
+        with self._queues.acting():
+            self._used.wait()
+            self._draw()
+            self._drawn.record()
+        self._drawn.wait()
+        self._learn()
+        self._used.record()
+
+    def _draw_batches(self) -> None:
+        self._batches = self._learner.draw(self._size)
+
+    def _learn_from_them(self) -> None:
+        assert self._batches is not None, "drawn first"
+        self._learner.learn_from(self._batches, self._size)
+
+
+class Board:
+    """Weights on their way from the learner to the actor: published in one queue, taken in the other."""
+
+    def __init__(self, online: nn.Module, acting: nn.Module, queues: Queues) -> None:
+        self._online, self._acting = _tensors(online), _tensors(acting)
+        self._published = [tensor.clone() for tensor in self._online]
+        self._queues, self._written, self._taken = queues, queues.mark(), queues.mark()
+
+    @torch.no_grad()
+    def pass_on(self) -> None:
+        """The actor takes what was published by the last call, then the newest weights are published."""
+        with self._queues.acting():
+            self._written.wait()
+            torch._foreach_copy_(self._acting, self._published)
+            self._taken.record()
+        self._taken.wait()
+        torch._foreach_copy_(self._published, self._online)
+        self._written.record()
+
+    def state(self) -> dict[str, list[Tensor]]:
+        return {
+            "acting": [tensor.clone() for tensor in self._acting],
+            "published": [tensor.clone() for tensor in self._published],
+        }
+
+    @torch.no_grad()
+    def load_state(self, state: dict[str, list[Tensor]] | None) -> None:
+        """Without one, of a run that had no board, the actor begins with the newest weights."""
+        torch._foreach_copy_(self._acting, self._online if state is None else state["acting"])
+        torch._foreach_copy_(self._published, self._online if state is None else state["published"])
+
+
+def _tensors(network: nn.Module) -> list[Tensor]:
+    return [tensor.detach() for tensor in (*network.parameters(), *network.buffers())]

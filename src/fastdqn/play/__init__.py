@@ -1,0 +1,1 @@
+"""A trained model that plays, and films of its games."""

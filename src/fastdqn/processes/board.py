@@ -1,0 +1,64 @@
+"""The weights board: the newest weights, for every process to copy.
+
+Two copies lie side by side. Version v is written into copy v % 2 while readers still copy version v - 1 from the other one,
+so the learner never waits. A reader that was too slow notices (`begun` has gone past it) and copies again.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fastdqn.processes.shared import Shared
+
+HEADER = {"begun": ((1,), np.int64), "version": ((1,), np.int64), "marks": ((2, 2), np.int64)}  # marks: step, update
+
+
+def board_fields(network: nn.Module) -> dict[str, tuple[tuple[int, ...], object]]:
+    """One field of bytes per tensor, as its dtype may be one that NumPy does not know."""
+    sizes = {name: value.numel() * value.element_size() for name, value in network.state_dict().items()}
+    return {**HEADER, **{f"weights.{name}": ((2, size), np.uint8) for name, size in sizes.items()}}
+
+
+class Board:
+    """`publish` is for one writer, `newer` for any number of readers."""
+
+    def __init__(self, shared: Shared, network: nn.Module) -> None:
+        self._begun, self._version, self._marks = (shared[name] for name in HEADER)
+        self._copies: list[dict[str, Tensor]] = [{}, {}]
+        for name, value in network.state_dict().items():
+            for side, memory in enumerate(shared[f"weights.{name}"]):
+                self._copies[side][name] = torch.from_numpy(memory).view(value.dtype).view(value.shape)
+
+    @property
+    def version(self) -> int:
+        return int(self._version[0])
+
+    @property
+    def step(self) -> int:
+        """Of the newest version."""
+        return int(self._marks[self.version % 2, 0])
+
+    def publish(self, weights: Mapping[str, Tensor], step: int, update: int) -> None:
+        version = self.version + 1
+        side = version % 2
+        self._begun[0] = version
+        for name, place in self._copies[side].items():
+            place.copy_(weights[name])
+        self._marks[side] = step, update
+        self._version[0] = version
+
+    def newer(self, than: int, network: nn.Module) -> tuple[int, int, int] | None:
+        """Loads the newest weights into the network if they are newer; their version, step and update."""
+        if self.version <= than:  # asked every round, and seldom there: nothing is made for it
+            return None
+        own = network.state_dict()
+        while (version := self.version) > than:
+            side = version % 2
+            for name, place in self._copies[side].items():
+                own[name].copy_(place)
+            step, update = (int(mark) for mark in self._marks[side])
+            if self._begun[0] <= version + 1:  # the next but one, which goes into this copy, had not begun
+                return version, step, update
+        return None

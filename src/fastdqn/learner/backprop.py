@@ -22,7 +22,7 @@ class Learned(NamedTuple):
 
     loss: Tensor | float
     q_mean: Tensor | float  # mean value of the actions taken
-    error: Tensor  # (B,): its size is the priority of each sample
+    error: Tensor  # (B,): its size is the priority of each sample; valid until the next update
 
 
 class Backprop(Protocol):

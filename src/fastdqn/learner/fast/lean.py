@@ -116,7 +116,7 @@ class LeanNetwork:
         self._first = (first.weight.data.t().numpy(), first.bias.data.numpy(), floor)  # (inputs, width) contiguous
         self.own_weights: list[Tensor] = [weight for layer in (*layers, end) for weight in layer.parameters()]
         self._of_end = [weight.data for weight in end.parameters()]
-        self.last = self._last_layer()
+        self._take_last_layer()
         own: list[Tensor] = [weight for layer in layers[1:] for weight in layer.linear.parameters()]
         self._of_products, self._copies, self._moves = own, Copies(own, self.dtype), Moves(own)
         self.weights, self._biases = self._copies.taken[::2], self._copies.taken[1::2]  # of the products: (width, inputs)
@@ -136,10 +136,10 @@ class LeanNetwork:
         if self._moves.seen():
             self._copies.take()
 
-    def _last_layer(self) -> tuple[Tensor, Tensor]:
+    def _take_last_layer(self) -> None:
         """Weight (outputs, width) and bias; of a dueling end those of the linear layer that does the same."""
-        weight, bias = self._of_end if isinstance(self.end, nn.Linear) else self.end.as_linear(self._of_end)
-        return weight, bias
+        self.last = self._of_end if isinstance(self.end, nn.Linear) else self.end.as_linear(self._of_end)
+        self.last_arrays = self.last[0].numpy(), self.last[1].numpy()
 
     def shaped(self, last: Tensor) -> Tensor:
         """As the network's own outputs: (B, actions), or (B, actions, outputs)."""
@@ -148,7 +148,7 @@ class LeanNetwork:
     def forward(self, *states: np.ndarray) -> list[Buffer]:
         """What comes out of each layer, for all states one after the other: (rows, width), the last (rows, actions)."""
         if isinstance(self.end, Dueling):
-            self.last = self._last_layer()
+            self._take_last_layer()
         rows = sum(len(some) for some in states)
         outs, norms = self.buffers(rows), self.norms(rows)
         start = 0
@@ -162,11 +162,10 @@ class LeanNetwork:
         for below, out, weight, bias, norm in zip(outs, outs[1:-1], self._turned, self._biases, norms[1:], strict=False):
             torch.addmm(bias, below.tensor, weight, out=out.tensor)
             out.tensor.relu_() if norm is None else norm.forward(out.array)
-        weight, bias = self.last
         if self.many:
-            torch.addmm(bias, outs[-2].tensor.float(), weight.t(), out=outs[-1].tensor)
+            torch.addmm(self.last[1], outs[-2].tensor.float(), self.last[0].t(), out=outs[-1].tensor)
         else:
-            self._kernels.last_layer(outs[-2].array, weight.numpy(), bias.numpy(), outs[-1].array)
+            self._kernels.last_layer(outs[-2].array, *self.last_arrays, outs[-1].array)
         return outs
 
     def buffers(self, rows: int) -> list[Buffer]:
@@ -199,6 +198,16 @@ def make_lean_greedy(network: QNetwork) -> Greedy:
     return greedy
 
 
+class Views(NamedTuple):
+    """What an update of so many rows finds of the last pass: made once, because the buffers stay where they are."""
+
+    outs: list[Buffer]  # of each layer, for the states
+    norms: list[Norm | None]
+    slopes: list[Buffer]  # at each layer: filled on the way back
+    online: Tensor  # the outputs for the states
+    online_next: Tensor | None  # and for the next ones, if the bootstrap rule asks for them
+
+
 class Lean:
     """Backprop, as hand_written.HandWritten."""
 
@@ -224,7 +233,8 @@ class Lean:
         self._bias_gradients = [np.zeros(width, np.float32) for width in widths]
         normed = [*(layer.norm is not None for layer in layers), False]
         self._norm_gradients = [list(np.zeros((2 * has, n), np.float32)) for has, n in zip(normed, widths, strict=True)]
-        self._slopes: dict[int, list[Buffer]] = {}
+        self._end_bias_gradient = torch.from_numpy(self._bias_gradients[-1])
+        self._views: dict[int, Views] = {}
         self._leave_gradients()
 
     def _leave_gradients(self) -> None:
@@ -262,30 +272,35 @@ class Lean:
             known = tuple(values.clone() for values in known)  # the next pass goes through the same buffers
         target_next, *target = known
         if self._rule.needs_online_next:  # one pass for both states: the second half is the next one's
-            both = self._mine.forward(state, batch.next_state.numpy())
-            outs, online_next = [out.part(0, size) for out in both], self._mine.shaped(both[-1].tensor[size:])
+            self._mine.forward(state, batch.next_state.numpy())
         else:
-            both = outs = self._mine.forward(state)
-            online_next = None
-        passes = Passes(self._mine.shaped(outs[-1].tensor), target_next, online_next, *target)
-        gradient, learned = self._output_gradient(passes, batch)
-        self._backward(state, outs, self._mine.norms(len(both[0].array)), gradient.flatten(1))
+            self._mine.forward(state)
+        if size not in self._views:
+            self._views[size] = self._make_views(size)
+        views = self._views[size]
+        gradient, learned = self._output_gradient(Passes(views.online, target_next, views.online_next, *target), batch)
+        self._backward(state, views, gradient if gradient.dim() == 2 else gradient.flatten(1))
         return learned
 
-    def _backward(self, state: np.ndarray, outs: list[Buffer], norms: list[Norm | None], gradient: Tensor) -> None:
-        """`outs` are the first rows of the last pass, `norms` what it left behind."""
+    def _make_views(self, size: int) -> Views:
+        mine = self._mine
+        passed = mine.buffers(2 * size if self._rule.needs_online_next else size)
+        last = passed[-1].tensor
+        online_next = mine.shaped(last[size:]) if self._rule.needs_online_next else None
+        outs = [out.part(0, size) for out in passed]
+        return Views(outs, mine.norms(len(last)), mine.new_buffers(size), mine.shaped(last[:size]), online_next)
+
+    def _backward(self, state: np.ndarray, views: Views, gradient: Tensor) -> None:
         mine, kernels, of_biases = self._mine, self._kernels, self._bias_gradients
-        if len(state) not in self._slopes:
-            self._slopes[len(state)] = mine.new_buffers(len(state))
-        slopes = self._slopes[len(state)]
-        of_end, of_end_bias = self._gradients[-1], torch.from_numpy(of_biases[-1])
+        outs, norms, slopes = views.outs, views.norms, views.slopes
+        of_end, of_end_bias = self._gradients[-1], self._end_bias_gradient
         if mine.many:
             torch.mm(gradient.t(), outs[-2].tensor.float(), out=of_end.tensor)
             torch.sum(gradient, 0, out=of_end_bias)
             slopes[-2].tensor.copy_(gradient @ mine.last[0])
             self._through_relu(-2, slopes[-2].array, outs[-2].array, norms[-1])
         else:
-            known = (outs[-2].array, mine.last[0].numpy(), mine.line)
+            known = (outs[-2].array, mine.last_arrays[0], mine.line)
             filled = (slopes[-2].array, of_end.array, of_biases[-1], of_biases[-2])
             kernels.last_layer_back(gradient.numpy(), *known, *filled)
             if norms[-1] is not None:

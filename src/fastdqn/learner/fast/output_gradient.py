@@ -7,6 +7,7 @@ are a microsecond of arithmetic, and the thirty torch calls for it take a hundre
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,21 +42,27 @@ def compiled(loss: Loss) -> OutputGradient:
     from fastdqn.learner.fast.loss_kernel import gradient_of  # here, because importing numba takes half a second
 
     huber = {"huber": True, "mse": False}[loss.name]
+    filled: dict[
+        torch.Size, tuple[Tensor, Tensor, np.ndarray, np.ndarray]
+    ] = {}  # the next batch of that size is put there too
 
     def output_gradient(passes: Passes, batch: Batch) -> tuple[Tensor, Learned]:
-        gradient, error = torch.empty(passes.online.shape), torch.empty(len(passes.online))
-        choosing = passes.target_next if passes.online_next is None else passes.online_next
+        online = passes.online.float()
+        if online.shape not in filled:
+            gradient, error = torch.empty(online.shape), torch.empty(len(online))
+            filled[online.shape] = gradient, error, gradient.numpy(), error.numpy()
+        gradient, error, *arrays = filled[online.shape]
+        target_next = passes.target_next.float().numpy()
         mean, q_mean = gradient_of(
-            passes.online.float().numpy(),
-            passes.target_next.float().numpy(),
-            choosing.float().numpy(),
+            online.numpy(),
+            target_next,
+            target_next if passes.online_next is None else passes.online_next.float().numpy(),
             batch.action.numpy(),
             batch.returns.numpy(),
             batch.discount.numpy(),
             batch.weight.numpy(),
             huber,
-            gradient.numpy(),
-            error.numpy(),
+            *arrays,
         )
         return gradient, Learned(mean, q_mean, error)
 

@@ -167,7 +167,7 @@ class Agent:
 
 
 def _shape_and_dtype(observations: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """As they are stored: pictures with their channels first."""
+    """As they are stored: images with their channels first."""
     if isinstance(observations, spaces.Space):
         if not isinstance(observations, spaces.Box):
             raise UserError(f"The agent needs a Box of observations, not {type(observations).__name__}.")

@@ -19,7 +19,7 @@ from fastdqn.config import Config
 from fastdqn.device.graphs import as_it_is, in_pieces
 from fastdqn.device.hardware import lacks, use_device
 from fastdqn.device.kept_memory import keep_freed_memory
-from fastdqn.device.streams import TwoStreams, queued
+from fastdqn.device.streams import TwoStreams, on_stream
 from fastdqn.env.base import LaneEnv
 from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.env.kind import EnvKind
@@ -65,14 +65,14 @@ def build(
     spec, stack = kind.spec, stack_of(config, kind)
     timers = Timers()
     greedy = build_greedy(online, device, switches)
-    apart = build_overlap(online, device, switches)  # None: actor and learner share a queue and the weights
+    apart = build_overlap(online, device, switches)  # None: actor and learner share a stream and the weights
 
     replay = build_replay(config, spec, stack, device, switches, folder)
     acting = online if apart is None else apart.acting
     actor = build_actor(config, kind, acting, greedy, replay, device, timers, switches)
     learner = build_learner(config, spec, stack, online, replay, device, timers, switches, notes, apart)
     if apart is not None:
-        actor.step = queued(apart.queues.acting, actor.step)  # type: ignore[method-assign]
+        actor.step = on_stream(apart.streams.acting, actor.step)  # type: ignore[method-assign]
         greedy = apart.after_updates(greedy)
 
     def make_evaluator(lanes: int) -> Evaluator:
@@ -345,7 +345,7 @@ def build_learner(
     launcher = build_launcher(switches)
     if apart is not None:
         before = backprop.follow_target
-        return OverlappedLearner(queues=apart.queues, acting=apart.acting, launcher=launcher, before=before, **how)
+        return OverlappedLearner(streams=apart.streams, acting=apart.acting, launcher=launcher, before=before, **how)
     learner = Learner(**how)
     if launcher is not as_it_is:
         learner.update_together = in_pieces(learner.update_together, launcher, before=backprop.follow_target)  # type: ignore[method-assign,assignment]
@@ -389,7 +389,7 @@ def build_backprop(
     switches: frozenset[str],
     notes: list[str],
 ) -> Backprop:
-    """Autograd, wrapped by the switches that are on; or the twin whose way back is written out."""
+    """Autograd, wrapped by the switches that are on; or a twin with a hand-written backward pass."""
     dtype = dtype_of_passes(switches)
     if "lean_mlp" in switches:
         assert isinstance(step.optimizer, OnePass), "build_optimizer sees to it"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fastdqn import seeding
 from fastdqn.config import Config
-from fastdqn.device.dice import Dice
+from fastdqn.device.counter_rng import CounterRng
 from fastdqn.device.graphs import Graphed, Launcher, as_it_is
 from fastdqn.errors import UserError
 from fastdqn.learner.transfer import no_transfer, plain_transfer, transfer_ahead
@@ -54,7 +54,7 @@ def build_replay(
         ring = DeviceRing(lanes, rows, spec.obs_shape, spec.obs_dtype, device)
         return DeviceReplay(
             ring,
-            Dice(seeding.integer(config.seed, "sample"), device),
+            CounterRng(seeding.integer(config.seed, "sample"), device),
             stack=stack,
             n_step=n_step,
             gamma=gamma,

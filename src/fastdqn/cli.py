@@ -43,7 +43,7 @@ class Train:
     seed: Number = None
     """root of every random stream; the same seed on one CPU gives the same curve"""
     device: Text = None
-    """auto, cpu, cuda, cuda:1 or mps; auto takes the GPU for large pictures and the CPU for small networks"""
+    """auto, cpu, cuda, cuda:1 or mps; auto takes the GPU for large images and the CPU for small networks"""
     runner: Text = None
     """inline: all roles in one loop. processes: actors (--set actor.count=2), learner and evaluator each in a process"""
     on: Names = ""
@@ -211,7 +211,7 @@ class Watch:
     games: Number = "5"
     """games played for a film; the best one is kept"""
     fps: Number = None
-    """pictures per second; default: what suits the environment"""
+    """images per second; default: what suits the environment"""
     max_steps: Number = "3000"
     """longest game that is filmed"""
     import_: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, arg(name="import", metavar="MODULE")] = ()

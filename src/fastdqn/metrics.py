@@ -34,7 +34,7 @@ class Timers(dict[str, Timer]):
         return self[name]
 
 
-class Sink(Protocol):
+class Tracker(Protocol):
     def write(self, row: dict[str, Any]) -> None: ...
     def close(self) -> None: ...
 

@@ -105,7 +105,7 @@ LADDER = (
         "hand_written",
         "learner/fast/hand_written.py",
         Promise.SAME_NUMBERS,
-        "the backward pass of our own networks written out; off: autograd",
+        "the backward pass of our own networks hand-written; off: autograd",
         clashes=("compile", "fp16"),
     ),
     Switch(
@@ -177,7 +177,7 @@ LADDER = (
         "one_pass_optimizer",
         "learner/fast/one_pass.py",
         Promise.SAME_NUMBERS,
-        "weights, moments and shortened weights in one walk through memory; off: torch's steps, and copies before and after",
+        "weights, moments and bfloat16 weights in one walk through memory; off: torch's steps, and copies before and after",
         needs=("fused_optimizer",),
         machine=("cpu",),
     ),
@@ -258,7 +258,7 @@ LADDER = (
 )
 SWITCHES = {switch.name: switch for switch in LADDER}
 KEEPS_BYTES = "frame_ring"  # the one that stores frames in their own dtype, once
-SHORT_NUMBERS = ("bf16", "fp16", "tf32")  # the ones that compute in less than float32
+LOW_PRECISION = ("bf16", "fp16", "tf32")  # the ones that compute in less than float32
 
 
 def resolve(

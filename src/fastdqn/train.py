@@ -21,7 +21,7 @@ from fastdqn.env.registry import EnvName
 from fastdqn.errors import memory_ran_out
 from fastdqn.evaluator import Evaluator, Score
 from fastdqn.learner.network import MakeBody
-from fastdqn.metrics import JsonlSink, Sink
+from fastdqn.metrics import JsonlSink, Tracker
 from fastdqn.prepare import Job, check_memory_of, prepare, with_threads
 from fastdqn.processes.runner import ProcessRunner
 from fastdqn.processes.sharing import leave_if_begun_by_import, thread_plan
@@ -31,7 +31,7 @@ from fastdqn.run.dumps import DumpWriter, estimate
 from fastdqn.run.folder import RunFolder
 from fastdqn.run.model import facts_of, load_model, save_model
 from fastdqn.run.preflight import check_disk, human_bytes, nearest_folder
-from fastdqn.run.sinks import make_sinks
+from fastdqn.run.trackers import make_sinks
 from fastdqn.run.view import Snapshot, View, make_view
 from fastdqn.run.work_thread import run_in_thread, without_workers
 from fastdqn.runner.ceiling import env_alone
@@ -157,7 +157,7 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
 
 
 def _run_apart(
-    job: Job, path: Path, source: RunFolder | None, sinks_wanted: list[Callable[[Path], Sink]], view: View
+    job: Job, path: Path, source: RunFolder | None, sinks_wanted: list[Callable[[Path], Tracker]], view: View
 ) -> Run:
     """The same with every role in a process of its own."""
     config = job.config
@@ -180,8 +180,8 @@ def _decided(job: Job, stack: int, switches: frozenset[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _open_sinks(folder: RunFolder, wanted: list[Callable[[Path], Sink]]) -> Iterator[list[Sink]]:
-    sinks: list[Sink] = [JsonlSink(folder.metrics_path), *(make(folder.path) for make in wanted)]
+def _open_sinks(folder: RunFolder, wanted: list[Callable[[Path], Tracker]]) -> Iterator[list[Tracker]]:
+    sinks: list[Tracker] = [JsonlSink(folder.metrics_path), *(make(folder.path) for make in wanted)]
     try:
         yield sinks
     finally:
@@ -192,7 +192,7 @@ def _open_sinks(folder: RunFolder, wanted: list[Callable[[Path], Sink]]) -> Iter
 class _Keeper:
     """What every run keeps and shows, wherever its roles live."""
 
-    def __init__(self, job: Job, folder: RunFolder, sinks: list[Sink], view: View) -> None:
+    def __init__(self, job: Job, folder: RunFolder, sinks: list[Tracker], view: View) -> None:
         self.job, self.folder, self.view, self._sinks = job, folder, view, sinks
         self._stop = Stop()
         self._row: dict[str, Any] = {}
@@ -247,7 +247,7 @@ class _Keeper:
 class _SupervisorApart(_Keeper):
     """The main thread's side of a run whose roles are processes."""
 
-    def __init__(self, job: Job, runner: ProcessRunner, folder: RunFolder, sinks: list[Sink], view: View) -> None:
+    def __init__(self, job: Job, runner: ProcessRunner, folder: RunFolder, sinks: list[Tracker], view: View) -> None:
         super().__init__(job, folder, sinks, view)
         self.runner, self._began = runner, time.monotonic()
 
@@ -271,7 +271,7 @@ class _SupervisorApart(_Keeper):
 class _Supervisor(_Keeper):
     """The main thread's side of an inline run: it shows, listens for signals, and saves when the work thread is done."""
 
-    def __init__(self, job: Job, parts: Parts, folder: RunFolder, sinks: list[Sink], view: View) -> None:
+    def __init__(self, job: Job, parts: Parts, folder: RunFolder, sinks: list[Tracker], view: View) -> None:
         super().__init__(job, folder, sinks, view)
         self.parts = parts
         self._env_alone: float | None = None

@@ -28,7 +28,7 @@ class EnvSpec:
     details: dict[str, Any] = field(default_factory=dict)  # written into the records, read by nobody
 
     @property
-    def is_picture(self) -> bool:
+    def is_image(self) -> bool:
         return len(self.obs_shape) == 3
 
     def state_shape(self, stack: int) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ class EnvSpec:
     def stored(self, obs: Any) -> np.ndarray:
         """An observation as its owner has it, as it is stored here: dtype, shape, and channels first."""
         array = np.asarray(obs, self.obs_dtype)
-        if self.is_picture and array.shape == (*self.obs_shape[1:], self.obs_shape[0]) != self.obs_shape:
+        if self.is_image and array.shape == (*self.obs_shape[1:], self.obs_shape[0]) != self.obs_shape:
             array = np.moveaxis(array, -1, 0)
         if array.size != np.prod(self.obs_shape):
             raise ValueError(f"{self.env_id} has observations of shape {self.obs_shape}, not {array.shape}")

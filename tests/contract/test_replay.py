@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fastdqn.device.dice import Dice
+from fastdqn.device.counter_rng import CounterRng
 from fastdqn.replay.fast.compiled_draw import CompiledSampler, compiled_window
 from fastdqn.replay.fast.device_priorities import DevicePriorities
 from fastdqn.replay.fast.device_replay import DeviceReplay
@@ -38,7 +38,7 @@ def compiled_replay(lanes, rows, stack, n_step, clip, seed=0):
 def device_replay(lanes, rows, stack, n_step, clip, seed=0):
     """On the CPU: the same tensors and the same rules as on a GPU."""
     ring = DeviceRing(lanes, rows, OBS_SHAPE, np.int32, "cpu")
-    return DeviceReplay(ring, Dice(seed), stack=stack, n_step=n_step, gamma=GAMMA, clip_rewards=clip)
+    return DeviceReplay(ring, CounterRng(seed), stack=stack, n_step=n_step, gamma=GAMMA, clip_rewards=clip)
 
 
 def prioritised_replay(lanes, rows, stack, n_step, clip, seed=0, alpha=0.5, beta=0.4):
@@ -52,7 +52,7 @@ def prioritised_device_replay(lanes, rows, stack, n_step, clip, seed=0, alpha=0.
     ring = DeviceRing(lanes, rows, OBS_SHAPE, np.int32, device)
     priorities = DevicePriorities(ring, stack=stack, n_step=n_step, alpha=alpha, beta=beta)
     how = {"stack": stack, "n_step": n_step, "gamma": GAMMA, "clip_rewards": clip}
-    return DeviceReplay(ring, Dice(seed, device), **how, **more, priorities=priorities)
+    return DeviceReplay(ring, CounterRng(seed, device), **how, **more, priorities=priorities)
 
 
 def array_replay(lanes, rows, stack, n_step, clip, seed=0):

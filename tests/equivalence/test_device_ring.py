@@ -13,7 +13,7 @@ from fastdqn.actor.greedy import make_greedy
 from fastdqn.actor.policy import Policy
 from fastdqn.actor.resident import Chooser, ResidentPolicy, explore
 from fastdqn.config import NetworkConfig
-from fastdqn.device.dice import Dice
+from fastdqn.device.counter_rng import CounterRng
 from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.env.snake_lanes import SnakeLanes
 from fastdqn.env.snake_rules import read_settings
@@ -46,7 +46,7 @@ def device_replay(spec, stack, n_step=2):
     ring = DeviceRing(LANES, ROWS, spec.obs_shape, spec.obs_dtype, "cpu")
     priorities = DevicePriorities(ring, stack=stack, n_step=n_step, alpha=0.5, beta=0.4)
     how = {"stack": stack, "n_step": n_step, "gamma": 0.9, "clip_rewards": False}
-    return DeviceReplay(ring, Dice(0), **how, priorities=priorities)
+    return DeviceReplay(ring, CounterRng(0), **how, priorities=priorities)
 
 
 def host_actor(stack, groups, prioritised=False):
@@ -178,10 +178,10 @@ def test_rows_since_are_those_of_the_host():
 
 def test_exploring_is_uniform_and_as_frequent_as_epsilon():
     greedy = torch.full((50_000,), 2)
-    chosen = explore(greedy, torch.tensor(0.4), 5, Dice(1)).numpy()
+    chosen = explore(greedy, torch.tensor(0.4), 5, CounterRng(1)).numpy()
     counts = np.bincount(chosen, minlength=5) / len(chosen)
     np.testing.assert_allclose(counts, [0.08, 0.08, 0.68, 0.08, 0.08], atol=0.01)
-    assert torch.equal(explore(greedy, torch.tensor(0.0), 5, Dice(1)), greedy)
+    assert torch.equal(explore(greedy, torch.tensor(0.0), 5, CounterRng(1)), greedy)
 
 
 def test_epsilon_is_read_anew_each_time():
@@ -202,5 +202,5 @@ def test_the_choosers_state_goes_on_exactly():
     play(again, 2, 31)
     again.policy.load_state(first.policy.state())
     for chooser, other in zip(first.policy._choosers.values(), again.policy._choosers.values(), strict=True):
-        assert torch.equal(chooser.dice.throw(5), other.dice.throw(5))
+        assert torch.equal(chooser.device_rng.bits(5), other.device_rng.bits(5))
         assert chooser.act(1.0).tolist() == other.act(1.0).tolist()

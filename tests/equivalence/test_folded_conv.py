@@ -26,12 +26,12 @@ def test_a_folded_convolution_is_the_convolution(side, blocks, more, channels, s
     """Also where the last pixels are no whole block, which the convolution does not reach."""
     layer = nn.Conv2d(channels, 6, side * blocks, stride=side).double()
     folding = folding_of(layer)
-    pictures = torch.randint(0, 256, (size, channels, *(side * blocks + extra for extra in more)), dtype=torch.uint8)
+    images = torch.randint(0, 256, (size, channels, *(side * blocks + extra for extra in more)), dtype=torch.uint8)
     kernel = torch.empty(folding.kernel_shape(layer.weight), dtype=torch.float64)
     kernel = kernel.contiguous(memory_format=torch.channels_last)
     folding.as_blocks(kernel).copy_(folding.in_blocks(layer.weight.data))
-    folded = torch.conv2d(folding.picture(pictures, torch.float64), kernel, layer.bias)
-    torch.testing.assert_close(folded, layer(pictures.double()), rtol=1e-12, atol=1e-9)
+    folded = torch.conv2d(folding.image(images, torch.float64), kernel, layer.bias)
+    torch.testing.assert_close(folded, layer(images.double()), rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastdqn.device.dice import Dice
+from fastdqn.device.counter_rng import CounterRng
 from fastdqn.replay.fast import device_window
 from fastdqn.replay.fast.device_ring import DeviceRing
 from fastdqn.replay.fast.fused_draw import fused_sample
@@ -45,7 +45,7 @@ def filled(lanes, rows, shape, dtype, ticks, seed, device):
 def check_fused_draw(lanes, rows, shape, dtype, stack, n_step, clip, ticks, device, batch_sizes=(7, 64, 500), draws=3):
     ring = filled(lanes, rows, shape, dtype, ticks, seed=ticks, device=device)
     how = {"stack": stack, "n_step": n_step, "gamma": 0.97, "clip_rewards": clip}
-    ours, theirs = Dice(5, device), Dice(5, device)
+    ours, theirs = CounterRng(5, device), CounterRng(5, device)
     weights = []
     for batch_size in batch_sizes:
         for _ in range(draws):

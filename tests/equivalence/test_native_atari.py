@@ -118,7 +118,7 @@ def test_no_op_starts_are_drawn_from_the_same_set(game: str, fire_reset: bool, d
     assert kind.make_lanes is not None
     native = kind.make_lanes(16, 1)
     native.reset(list(range(16)))  # the draws follow from the seeds, so this cannot fail by chance
-    native_starts = {picture.tobytes() for picture in native.recv(0).obs}
+    native_starts = {image.tobytes() for image in native.recv(0).obs}
 
     env = make_textbook_atari(game, AtariSettings(**settings))
     textbook_starts = set()

@@ -1,6 +1,6 @@
 """overlap promises SAME_LEARNING: the same updates, and actions with weights that are one round old, always.
 
-What two queues may do to each other is tried without a GPU: every access to something shared is logged with what its queue
+What two streams may do to each other is tried without a GPU: every access to something shared is logged with what its stream
 knows of the other one (a vector clock), and two accesses that nothing orders are a race.
 """
 
@@ -24,7 +24,7 @@ DUE = (3, 1, 16, 15, 2, 2, 16, 16)  # updates of one call of train after the oth
 
 
 class OneQueue:
-    """The same roles one after the other, in whatever queue we are in: the order that two queues must not be told from."""
+    """The same roles one after the other, in whatever stream we are in: the order that two streams must not be told from."""
 
     def acting(self):
         return nullcontext()
@@ -32,7 +32,7 @@ class OneQueue:
     def learning(self):
         return nullcontext()
 
-    def mark(self):
+    def event(self):
         return NoMark()
 
     def settle(self):
@@ -45,14 +45,14 @@ class NoMark:
     def wait(self): ...
 
 
-def overlapped(learner, queues):
-    """This learner's work by a learner of two queues, and the network that the actor would ask."""
+def overlapped(learner, streams):
+    """This learner's work by a learner of two streams, and the network that the actor would ask."""
     acting = copy.deepcopy(learner.online)
     names = ("online", "target", "optimizer", "update", "draw", "look_ahead")
     how = {name: getattr(learner, name) for name in names} | {"follow": learner._follow, "together": learner._together}
     timers = Timers()
     return OverlappedLearner(
-        queues=queues, acting=acting, launcher=as_it_is, before=lambda: None, timers=timers, **how
+        streams=streams, acting=acting, launcher=as_it_is, before=lambda: None, timers=timers, **how
     ), acting
 
 
@@ -133,12 +133,12 @@ def test_weights_loaded_from_elsewhere_reach_the_actor_at_once():
 ROUNDS = (4, 4, 64, 4, 4)  # updates due; 64 are four slots of 16
 
 
-class LoggedQueues:
-    """Queues that know, for each access, what was certainly done before it in the other one."""
+class LoggedStreams:
+    """Streams that know, for each access, what was certainly done before it in the other one."""
 
     def __init__(self, deaf=None):
         self.now, self.clocks = "outside", {name: {"acting": 0, "learning": 0} for name in ("acting", "learning")}
-        self.accesses, self.marks, self._deaf = [], 0, deaf
+        self.accesses, self.events, self._deaf = [], 0, deaf
 
     def acting(self):
         return self._in("acting")
@@ -152,9 +152,9 @@ class LoggedQueues:
         yield
         self.now = before
 
-    def mark(self):
-        self.marks += 1
-        return LoggedMark(self, deaf=self.marks == self._deaf)
+    def event(self):
+        self.events += 1
+        return LoggedEvent(self, deaf=self.events == self._deaf)
 
     def settle(self): ...
 
@@ -164,46 +164,46 @@ class LoggedQueues:
         self.accesses.append((what, writes, self.now, dict(clock)))
 
     def races(self):
-        """Pairs of accesses to the same thing, one of them writing, in different queues and ordered by no mark."""
+        """Pairs of accesses to the same thing, one of them writing, in different streams and ordered by no event."""
         found = []
-        for number, (what, writes, queue, clock) in enumerate(self.accesses):
-            for other_what, other_writes, other_queue, earlier in self.accesses[:number]:
-                shared = what == other_what and queue != other_queue and (writes or other_writes)
-                if shared and clock[other_queue] < earlier[other_queue]:
-                    found.append((other_what, other_queue, queue))
+        for number, (what, writes, stream, clock) in enumerate(self.accesses):
+            for other_what, other_writes, other_stream, earlier in self.accesses[:number]:
+                shared = what == other_what and stream != other_stream and (writes or other_writes)
+                if shared and clock[other_stream] < earlier[other_stream]:
+                    found.append((other_what, other_stream, stream))
         return found
 
 
-class LoggedMark:
-    def __init__(self, queues, deaf):
-        self._queues, self._deaf, self._clock = queues, deaf, {}
+class LoggedEvent:
+    def __init__(self, streams, deaf):
+        self._streams, self._deaf, self._clock = streams, deaf, {}
 
     def record(self):
-        self._clock = dict(self._queues.clocks[self._queues.now])
+        self._clock = dict(self._streams.clocks[self._streams.now])
 
     def wait(self):
-        clock = self._queues.clocks[self._queues.now]
+        clock = self._streams.clocks[self._streams.now]
         for name, value in ({} if self._deaf else self._clock).items():
             clock[name] = max(clock[name], value)
 
 
 def played(deaf=None):
-    """The accesses of some rounds of acting and training; the mark of this number is not waited for."""
-    queues = LoggedQueues(deaf)
+    """The accesses of some rounds of acting and training; the event of this number is not waited for."""
+    streams = LoggedStreams(deaf)
     batches = list(random_batches(parts_of(SNAKE_CNN), sum(ROUNDS)))
-    learner, _ = overlapped(make_learner(batches, target_every=1000), queues)
-    drawn, learn_from, board = learner.draw, learner.learn_from, learner._board
+    learner, _ = overlapped(make_learner(batches, target_every=1000), streams)
+    drawn, learn_from, board = learner.draw, learner.learn_from, learner._delayed
 
     def draw(count):
-        queues.access("ring", writes=False)
+        streams.access("ring", writes=False)
         slot = next(slot for slot in slots_of(learner, count) if slot.filling)
-        queues.access(slot, writes=True)
+        streams.access(slot, writes=True)
         return drawn(count)
 
     def learn(batch, count):
         slot = next(slot for slot in slots_of(learner, count) if slot.filling)
-        queues.access(slot, writes=False)
-        queues.access("online", writes=True)
+        streams.access(slot, writes=False)
+        streams.access("online", writes=True)
         return learn_from(batch, count)
 
     copied = torch._foreach_copy_
@@ -211,21 +211,21 @@ def played(deaf=None):
     def copy_weights(to, source):
         names = {id(board._acting): "acting weights", id(board._published): "published", id(board._online): "online"}
         if id(to) in names:
-            queues.access(names[id(source)], writes=False)
-            queues.access(names[id(to)], writes=True)
+            streams.access(names[id(source)], writes=False)
+            streams.access(names[id(to)], writes=True)
         return copied(to, source)
 
     learner.draw, learner.learn_from = draw, learn
     torch._foreach_copy_ = copy_weights
     try:
         for due in ROUNDS:
-            with queues.acting():
-                queues.access("ring", writes=True)
-                queues.access("acting weights", writes=False)
+            with streams.acting():
+                streams.access("ring", writes=True)
+                streams.access("acting weights", writes=False)
             learner.train(due)
     finally:
         torch._foreach_copy_ = copied
-    return queues
+    return streams
 
 
 def slots_of(learner, count):
@@ -250,22 +250,22 @@ def slots_are_known(monkeypatch):
     monkeypatch.setattr(module.Slot, "fill_and_learn", fill_and_learn)
 
 
-def test_two_queues_never_touch_the_same_thing_at_once():
-    queues = played()
-    assert queues.races() == []
-    queue_of_ring = {queue for what, _, queue, _ in queues.accesses if what == "ring"}
-    assert queue_of_ring == {"acting"}, "the ring is read and written in one queue"
-    assert {queue for what, _, queue, _ in queues.accesses if what == "published"} == {"acting", "learning"}
-    assert len([what for what, *_ in queues.accesses if what == "acting weights"]) == 2 * len(ROUNDS)
+def test_two_streams_never_touch_the_same_thing_at_once():
+    streams = played()
+    assert streams.races() == []
+    stream_of_ring = {stream for what, _, stream, _ in streams.accesses if what == "ring"}
+    assert stream_of_ring == {"acting"}, "the ring is read and written in one stream"
+    assert {stream for what, _, stream, _ in streams.accesses if what == "published"} == {"acting", "learning"}
+    assert len([what for what, *_ in streams.accesses if what == "acting weights"]) == 2 * len(ROUNDS)
 
 
-BOARD, SLOTS_OF_4, SLOTS_OF_16 = (1, 2), ((3, 4), (5, 6)), ((7, 8), (9, 10))  # marks in the order they are made
+BOARD, SLOTS_OF_4, SLOTS_OF_16 = (1, 2), ((3, 4), (5, 6)), ((7, 8), (9, 10))  # events in the order they are made
 
 
 def test_every_mark_is_needed():
-    """A mark that nobody waits for is noticed as a race; so nothing above passes by chance. The exception: a slot that is
+    """An event that nobody waits for is noticed as a race; so nothing above passes by chance. The exception: a slot that is
     filled once in two rounds is free again when the weights of the round between have been taken."""
-    assert played().marks == SLOTS_OF_16[-1][-1]
+    assert played().events == SLOTS_OF_16[-1][-1]
     silent = [number for number in range(1, SLOTS_OF_16[-1][-1] + 1) if not played(deaf=number).races()]
     assert silent == [used for _, used in SLOTS_OF_4]
 
@@ -273,9 +273,9 @@ def test_every_mark_is_needed():
 # ---------------------------------------------------------------- on a GPU
 
 
-def run_rounds(env, rounds, monkeypatch, queues=None, **more):
-    if queues is not None:
-        monkeypatch.setattr("fastdqn.build.TwoStreams", lambda device: queues)
+def run_rounds(env, rounds, monkeypatch, streams=None, **more):
+    if streams is not None:
+        monkeypatch.setattr("fastdqn.build.TwoStreams", lambda device: streams)
     settings = {"actor.lanes": 16, "replay.capacity": 4000, "replay.warmup_steps": 300, "learner.batch_size": 32}
     settings |= {"learner.steps_per_update": 4, "learner.target_every": 50, "actor.epsilon_steps": 1500, "device": "cuda"}
     job = prepare(env, settings=settings | {"switches.on": ["overlap"], "switches.off": ["tf32", "bf16"]} | more)
@@ -289,7 +289,7 @@ def run_rounds(env, rounds, monkeypatch, queues=None, **more):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("env", ["snake", "catch"])
-def test_two_streams_give_what_one_queue_gives(env, monkeypatch):
+def test_two_streams_give_what_one_stream_gives(env, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     apart = run_rounds(env, 300, monkeypatch).parts
     in_turn = run_rounds(env, 300, monkeypatch, OneQueue()).parts

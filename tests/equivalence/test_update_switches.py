@@ -200,15 +200,15 @@ def test_a_state_saved_with_channel_planes_goes_on_with_channels_last(off):
 
 
 @pytest.mark.parametrize(("on", "together"), [([], False), (["channels_last"], True)])
-def test_pictures_reach_the_convolutions_with_their_channels_together(on, together):
+def test_images_reach_the_convolutions_with_their_channels_together(on, together):
     parts = parts_of(CATCH_NATURE, on=on)
-    pictures = []
+    images = []
     for layer in parts.learner.online.modules():
         if isinstance(layer, nn.Conv2d):
-            layer.register_forward_hook(lambda module, inputs, output: pictures.extend([*inputs, output]))
+            layer.register_forward_hook(lambda module, inputs, output: images.extend([*inputs, output]))
     parts.learner.train_on(next(random_batches(parts, 1)))
-    assert len(pictures) >= 6
-    assert all(picture.is_contiguous(memory_format=torch.channels_last) is together for picture in pictures)
+    assert len(images) >= 6
+    assert all(image.is_contiguous(memory_format=torch.channels_last) is together for image in images)
 
 
 def test_channels_last_is_not_for_networks_without_convolutions():

@@ -124,7 +124,7 @@ class TellingRole(learner.LearnerRole):
     def run(self):
         reason = super().run()
         played_with = int(self.pulse.control["weights_step"][FIRST_ACTOR])
-        told = {"published": self.published, "version": self._board.version, "played_with": played_with}
+        told = {"published": self.published, "version": self._shared.version, "played_with": played_with}
         self._file.write_text(json.dumps(told))
         return reason
 

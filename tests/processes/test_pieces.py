@@ -24,13 +24,13 @@ from fastdqn.metrics import Timer
 from fastdqn.processes import bell as bells
 from fastdqn.processes import slots
 from fastdqn.processes.bell import Bell
-from fastdqn.processes.board import Board, board_fields
 from fastdqn.processes.control import Pulse, control_fields
 from fastdqn.processes.lives import DELAYS, LATE, MOST_DEATHS_AT_BIRTH, Lives, Watch
 from fastdqn.processes.probe import ProcessProbe
 from fastdqn.processes.shared import ALIGNMENT, make_shared, open_shared, size_of
 from fastdqn.processes.sharing import Threads, core_plan, thread_plan, with_env_threads
 from fastdqn.processes.slots import SLOTS, Push, SlotSink, SlotSource, StoppedError, push_of, slot_fields
+from fastdqn.processes.weights import SharedWeights, weight_fields
 from fastdqn.transition import Block, EnvSpec
 from tests.processes import leftovers
 
@@ -507,7 +507,7 @@ def test_pushes_at_the_edges():
     assert push_of(1000, 65_536, large) == Push(1, False), "a round is never split"
 
 
-# ---------------------------------------------------------------- the weights board
+# ---------------------------------------------------------------- the shared weights
 
 
 class AnyTensors(nn.Module):
@@ -524,8 +524,8 @@ class AnyTensors(nn.Module):
 
 
 def make_board(network):
-    shared = make_shared(board_fields(network), "the weights board")
-    return shared, Board(shared, network)
+    shared = make_shared(weight_fields(network), "the shared weights")
+    return shared, SharedWeights(shared, network)
 
 
 def filled(network, seed):
@@ -539,7 +539,7 @@ def filled(network, seed):
 def test_the_newest_weights_are_loaded_exactly():
     writer, reader = AnyTensors(), AnyTensors()
     shared, board = make_board(writer)
-    theirs = Board(shared, reader)
+    theirs = SharedWeights(shared, reader)
     assert theirs.newer(0, reader) is None, "nothing has been put up yet"
     for version in range(1, 6):
         weights = filled(writer, version)
@@ -607,7 +607,7 @@ def test_a_reader_never_sees_two_versions_mixed():
     own = nn.Module()
     for name, value in network.state_dict().items():
         own.register_buffer(name, torch.zeros_like(value))
-    theirs, seen, version = Board(shared, own), 0, 0
+    theirs, seen, version = SharedWeights(shared, own), 0, 0
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     writer = threading.Thread(target=write, daemon=True)

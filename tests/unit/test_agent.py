@@ -207,11 +207,11 @@ def test_observations_in_every_form(observations, shape, dtype):
     assert stored(made, 0)[0].shape == shape
 
 
-def test_pictures_with_their_channels_last_are_turned():
+def test_images_with_their_channels_last_are_turned():
     made = Agent((20, 24, 3), 2, dtype=np.uint8, settings=SMALL | {"network.channels": [4]})
-    picture = np.random.default_rng(0).integers(0, 255, (20, 24, 3), dtype=np.uint8)
-    made.remember(picture, 0, 0.0, picture, False)
-    np.testing.assert_array_equal(stored(made, 0)[0], np.moveaxis(picture, -1, 0))
+    image = np.random.default_rng(0).integers(0, 255, (20, 24, 3), dtype=np.uint8)
+    made.remember(image, 0, 0.0, image, False)
+    np.testing.assert_array_equal(stored(made, 0)[0], np.moveaxis(image, -1, 0))
 
 
 def test_a_loop_over_a_gymnasium_environment():
@@ -235,7 +235,7 @@ def test_a_loop_over_a_gymnasium_environment():
         (lambda: Agent(4, 2, settings={"learner.bach_size": 3}), "learner.batch_size"),
         (lambda: Agent(4, 2, preset="snak"), "Did you mean snake"),
         (lambda: Agent(4, 2, device="gpu"), "Unknown device"),
-        (lambda: Agent(4, 2, settings={"network.kind": "cnn"}), "needs pictures"),
+        (lambda: Agent(4, 2, settings={"network.kind": "cnn"}), "needs images"),
     ],
 )
 def test_agents_that_cannot_be_made(make, sentence):
@@ -262,7 +262,7 @@ def test_small_networks_get_one_thread():
         torch.set_num_threads(before)
 
 
-def test_large_pictures_go_to_the_gpu_and_small_ones_stay(monkeypatch):
+def test_large_images_go_to_the_gpu_and_small_ones_stay(monkeypatch):
     chosen = []
     monkeypatch.setattr("fastdqn.agent.choose_device", lambda device, large: chosen.append(large) or "cpu")
     Agent((4, 84, 84), 2, settings=SMALL | {"network.channels": [4, 4, 4]})

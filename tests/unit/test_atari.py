@@ -107,7 +107,7 @@ def test_names_that_are_not_atari(env_id: str) -> None:
     [
         ("ALE/Pongg-v5", "Did you mean pong"),
         ("BreakotNoFrameskip-v4", "Did you mean breakout"),
-        ("Pong-ram-v4", "picture"),
+        ("Pong-ram-v4", "image"),
         ("combat", "two or more players"),
         ("ALE/MazeCraze-v5", "two or more players"),
     ],
@@ -450,7 +450,7 @@ def test_lanes_that_cannot_be_split_are_refused() -> None:
 
 
 class FakeGame(gymnasium.Env[Any, Any]):
-    """Frame t is a 6x4 picture full of t; the script says how many lives are left and what is scored at each frame."""
+    """Frame t is a 6x4 image full of t; the script says how many lives are left and what is scored at each frame."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (6, 4), np.uint8)
 
@@ -478,14 +478,14 @@ class FakeGame(gymnasium.Env[Any, Any]):
         self.frame = 0
         self.resets += 1
         self.pressed = []
-        return self._picture(), self._info()
+        return self._image(), self._info()
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.frame += 1
         self.pressed.append(self.meanings[action])
-        return self._picture(), self.rewards[self.frame], self.frame == self.length, False, self._info()
+        return self._image(), self.rewards[self.frame], self.frame == self.length, False, self._info()
 
-    def _picture(self) -> Any:
+    def _image(self) -> Any:
         return np.full((6, 4), self.frame, np.uint8)
 
     def _info(self) -> dict[str, Any]:
@@ -542,7 +542,7 @@ def test_frame_limit_cuts_and_a_real_end_is_no_cut() -> None:
 
 def test_max_and_skip_joins_the_last_two_frames_and_sums_rewards() -> None:
     game = FakeGame(rewards=[float(t) for t in range(60)])
-    game._picture = lambda: np.full((6, 4), 100 - game.frame, np.uint8)  # type: ignore[method-assign]  # it gets darker
+    game._image = lambda: np.full((6, 4), 100 - game.frame, np.uint8)  # type: ignore[method-assign]  # it gets darker
     env = MaxAndSkip(game, 4)
     env.reset()
     obs, reward, *_ = env.step(2)
@@ -619,22 +619,22 @@ def test_episodic_life_resets_when_asked_with_a_seed_or_when_the_no_op_ends_the_
 def test_warp_frame_averages_areas() -> None:
     pytest.importorskip("cv2")
     game = FakeGame()
-    game._picture = lambda: np.repeat(np.repeat([[0, 200], [100, 40]], 3, 0), 2, 1).astype(np.uint8)  # type: ignore[method-assign]
+    game._image = lambda: np.repeat(np.repeat([[0, 200], [100, 40]], 3, 0), 2, 1).astype(np.uint8)  # type: ignore[method-assign]
     env = WarpFrame(game, 2)
-    for picture in (env.reset()[0], env.step(0)[0]):
-        np.testing.assert_array_equal(picture, [[[0], [200]], [[100], [40]]])
+    for image in (env.reset()[0], env.step(0)[0]):
+        np.testing.assert_array_equal(image, [[[0], [200]], [[100], [40]]])
     assert env.observation_space.shape == (2, 2, 1)
 
 
 def test_to_channels_first() -> None:
     env = ToChannelsFirst(FakeGame())
     assert env.reset()[0].shape == env.step(0)[0].shape == env.observation_space.shape == (1, 6, 4)
-    picture = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
+    image = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
     game = FakeGame()
-    game._picture = lambda: picture  # type: ignore[method-assign]
+    game._image = lambda: image  # type: ignore[method-assign]
     game.observation_space = gymnasium.spaces.Box(0, 255, (4, 2, 3), np.uint8)
     obs, _ = ToChannelsFirst(game).reset()
-    np.testing.assert_array_equal(obs, picture.transpose(2, 0, 1))
+    np.testing.assert_array_equal(obs, image.transpose(2, 0, 1))
 
 
 def test_clip_reward_keeps_the_raw_one() -> None:
@@ -682,10 +682,10 @@ def test_a_film_shows_the_colour_screen() -> None:
     env = kind_of("pong").make_single(render_mode="rgb_array")
     env.reset(seed=0)
     env.step(2)
-    picture = env.render()
-    assert isinstance(picture, np.ndarray)
-    assert picture.shape == (210, 160, 3)
-    assert (picture[..., 0] != picture[..., 2]).any()
+    image = env.render()
+    assert isinstance(image, np.ndarray)
+    assert image.shape == (210, 160, 3)
+    assert (image[..., 0] != image[..., 2]).any()
 
 
 def test_textbook_scores_are_raw_though_rewards_are_clipped() -> None:

@@ -109,9 +109,9 @@ def test_without_channels_first_the_network_learns_the_same(runs: Any) -> None:
     assert both[1].score is not None
     assert both[0].score.scores == both[1].score.scores
     first, last = (fastdqn.load(run) for run in both)
-    pictures = [player.kind.make_single().reset(seed=0)[0] for player in (first, last)]
-    assert [picture.shape for picture in pictures] == [(1, 84, 84), (84, 84, 1)]
-    np.testing.assert_array_equal(first.values(pictures[0]), last.values(pictures[1]))
+    images = [player.kind.make_single().reset(seed=0)[0] for player in (first, last)]
+    assert [image.shape for image in images] == [(1, 84, 84), (84, 84, 1)]
+    np.testing.assert_array_equal(first.values(images[0]), last.values(images[1]))
     for name, weights in first.network.state_dict().items():
         assert torch.equal(weights, last.network.state_dict()[name]), name
 
@@ -119,31 +119,31 @@ def test_without_channels_first_the_network_learns_the_same(runs: Any) -> None:
 # ---------------------------------------------------------------- resize
 
 
-def test_what_each_method_makes_of_a_picture_three_times_too_large() -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (30, 30)).astype(np.uint8)
-    small = {method: make_resize(method, 10)(picture) for method in RESIZE_METHODS}
-    means = picture.reshape(10, 3, 10, 3).mean((1, 3))  # no sum of 9 bytes has a mean half way between two bytes
+def test_what_each_method_makes_of_a_image_three_times_too_large() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (30, 30)).astype(np.uint8)
+    small = {method: make_resize(method, 10)(image) for method in RESIZE_METHODS}
+    means = image.reshape(10, 3, 10, 3).mean((1, 3))  # no sum of 9 bytes has a mean half way between two bytes
     for method in ("cv2_area", "torch"):
         np.testing.assert_array_equal(small[method], np.rint(means), err_msg=method)
     np.testing.assert_allclose(small["pillow"], means, atol=1)  # it rounds twice: rows first, then columns
-    np.testing.assert_array_equal(small["cv2_linear"], picture[1::3, 1::3])
-    np.testing.assert_array_equal(small["cv2_nearest"], picture[::3, ::3])
+    np.testing.assert_array_equal(small["cv2_linear"], image[1::3, 1::3])
+    np.testing.assert_array_equal(small["cv2_nearest"], image[::3, ::3])
     for method in RESIZE_METHODS:
         assert (small[method].dtype, small[method].shape) == (np.uint8, (10, 10)), method
         small[method][0] = 0  # and it can be written to
 
 
-def test_the_methods_give_different_pictures_of_a_game() -> None:
+def test_the_methods_give_different_images_of_a_game() -> None:
     """210 lines on 84: each method has its own idea of a pixel that belongs to two."""
-    pictures = {}
+    images = {}
     for method in RESIZE_METHODS:
         kind = atari_kind("pong", {"resize": method, "noop_max": 0})
         assert kind is not None
-        pictures[method] = kind.make_single().reset(seed=0)[0]
-        assert pictures[method].shape == (1, 84, 84)
-    assert len({picture.tobytes() for picture in pictures.values()}) == len(RESIZE_METHODS)
-    for method, picture in pictures.items():
-        assert np.abs(picture.astype(int) - pictures["cv2_area"]).mean() < 8, method  # but all of them show the game
+        images[method] = kind.make_single().reset(seed=0)[0]
+        assert images[method].shape == (1, 84, 84)
+    assert len({image.tobytes() for image in images.values()}) == len(RESIZE_METHODS)
+    for method, image in images.items():
+        assert np.abs(image.astype(int) - images["cv2_area"]).mean() < 8, method  # but all of them show the game
 
 
 @pytest.mark.parametrize("method", RESIZE_METHODS)
@@ -160,7 +160,7 @@ def test_opencv_is_needed_by_its_own_methods_only(method: ResizeMethod, monkeypa
         assert env.step(0)[0].std() > 0
 
 
-def test_another_picture_departs_from_the_protocol_and_needs_the_textbook_chain() -> None:
+def test_another_image_departs_from_the_protocol_and_needs_the_textbook_chain() -> None:
     for method in RESIZE_METHODS[1:]:
         assert read_settings("pong", {"resize": method}).departures == {"resize": method}
         assert read_settings("pong", {"resize": method}).only_textbook == [f"resize={method}"]
@@ -170,7 +170,7 @@ def test_another_picture_departs_from_the_protocol_and_needs_the_textbook_chain(
     assert read_settings("pong", {"resize": "cv2_area"}).only_textbook == []
     assert read_settings("pong", {"warp": False}).departures == {"warp": False}
     assert read_settings("pong", {"screen": 42}).departures == {"screen": 42}
-    assert read_settings("pong", {"to_channels_first": False}).departures == {}  # the same picture
+    assert read_settings("pong", {"to_channels_first": False}).departures == {}  # the same image
 
 
 def test_torch_resizes_beside_the_learners_threads() -> None:

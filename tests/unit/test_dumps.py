@@ -240,5 +240,5 @@ def test_a_film_of_numbers_is_refused(runs):
     pytest.importorskip("gymnasium")
     importlib.import_module("fastdqn.play.replayed")
     run = train_tiny("CartPole-v1", steps=300, settings={"dump.every": 2})
-    with pytest.raises(fastdqn.UserError, match="no pictures"):
+    with pytest.raises(fastdqn.UserError, match="no images"):
         importlib.import_module("fastdqn.play.replayed").watch_episode(str(run.path), 2, None, None)

@@ -10,7 +10,7 @@ from fastdqn.prepare import prepare
 from fastdqn.run.probe import Probe
 
 ROUNDS = {"snake": 150, "CartPole-v1": 400, "catch": 100}
-BYTES_PER_STEP = 64  # Python's own small change; a frame of the smallest picture here is 300 bytes
+BYTES_PER_STEP = 64  # Python's own small change; a frame of the smallest image here is 300 bytes
 
 
 def warm(env, device="cpu", **settings):

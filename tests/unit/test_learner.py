@@ -345,8 +345,8 @@ def test_nature_has_three_convolutions():
 @pytest.mark.parametrize(
     ("kind", "shape", "sentence"),
     [
-        ("cnn", (4,), r"network.kind=cnn needs pictures .* not shape \(4,\)"),
-        ("nature", (4, 4), "network.kind=nature needs pictures"),
+        ("cnn", (4,), r"network.kind=cnn needs images .* not shape \(4,\)"),
+        ("nature", (4, 4), "network.kind=nature needs images"),
         ("nature", (3, 35, 84), r"36x36 or more, not \(3, 35, 84\)\. Use cnn"),
     ],
 )

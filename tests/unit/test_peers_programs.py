@@ -254,14 +254,14 @@ class Counting(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         self.resets += 1
         self.step_number = 0
-        return self._picture(), {}
+        return self._image(), {}
 
     def step(self, action):
         self.step_number += 1
         ended = self.step_number == 5
-        return self._picture(), 1.0, False, ended, {"life_lost": self.step_number == 2, "raw_reward": 10.0}
+        return self._image(), 1.0, False, ended, {"life_lost": self.step_number == 2, "raw_reward": 10.0}
 
-    def _picture(self):
+    def _image(self):
         return np.full((1, 4, 4), 10 + self.step_number, np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Pictures in the format and layout of the passes: one compiled walk gives what torch gives in two."""
+"""Images in the format and layout of the passes: one compiled walk gives what torch gives in two."""
 
 import pytest
 import torch
@@ -14,11 +14,11 @@ PLAIN = plain_prepare(torch.bfloat16, torch.channels_last)
 
 @given(size=st.integers(1, 3), channels=st.integers(1, 6), height=st.integers(1, 9), width=st.integers(1, 9))
 def test_bytes_become_short_numbers_with_their_channels_last(size, channels, height, width):
-    pictures = torch.randint(256, (size, channels, height, width), dtype=torch.uint8)
-    prepared = compiled_prepare()(pictures)
+    images = torch.randint(256, (size, channels, height, width), dtype=torch.uint8)
+    prepared = compiled_prepare()(images)
     assert prepared.dtype == torch.bfloat16
     assert prepared.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(prepared, PLAIN(pictures))
+    assert torch.equal(prepared, PLAIN(images))
 
 
 def test_every_byte_is_exact():
@@ -31,7 +31,7 @@ def test_every_byte_is_exact():
     [
         torch.rand(2, 4, 5, 5),  # floats of another environment
         torch.randint(256, (2, 5, 5, 4), dtype=torch.uint8).permute(0, 3, 1, 2),  # not as the replay lays them out
-        torch.rand(2, 7),  # no pictures
+        torch.rand(2, 7),  # no images
     ],
     ids=["floats", "turned", "vectors"],
 )
@@ -41,9 +41,9 @@ def test_what_the_walk_is_not_made_for_goes_torchs_way(states):
 
 def test_the_passes_take_it_where_it_fits():
     network = parts_of(CATCH_NATURE, ["channels_last"]).learner.online
-    pictures = torch.randint(256, (2, 4, 84, 84), dtype=torch.uint8)
+    images = torch.randint(256, (2, 4, 84, 84), dtype=torch.uint8)
     for dtype in (torch.bfloat16, torch.float32):
-        assert torch.equal(Chain(network, dtype).prepared(pictures), PLAIN(pictures).to(dtype))
+        assert torch.equal(Chain(network, dtype).prepared(images), PLAIN(images).to(dtype))
     assert make_prepare(torch.bfloat16, torch.channels_last, "cpu").__name__ == "prepare"
     boards = parts_of(SNAKE_CNN).learner.online
-    assert Chain(boards, torch.bfloat16).prepared(pictures).is_contiguous(), "channel planes stay planes"
+    assert Chain(boards, torch.bfloat16).prepared(images).is_contiguous(), "channel planes stay planes"

@@ -113,7 +113,7 @@ def test_the_frame_history_equals_the_full_history(stack, groups):
     assert resets_in_the_middle > 5
 
 
-def test_pictures_are_joined_along_their_channels_oldest_first():
+def test_images_are_joined_along_their_channels_oldest_first():
     seen = []
     shape = (2, 3, 3)
     policy = Policy(lambda states: seen.append(states) or np.zeros(len(states), int), spec(shape), 1, 2, None)

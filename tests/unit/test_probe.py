@@ -20,7 +20,7 @@ from fastdqn.run.measured import cache_folder, remember, remembered
 from fastdqn.run.probe import (
     CAPACITY,
     CLEAR_GAIN,
-    FILLED_PICTURES,
+    FILLED_IMAGES,
     FILLED_ROWS,
     Probe,
     fewest_of_the_fastest,
@@ -304,7 +304,7 @@ def test_a_probe_does_the_work_of_the_run_with_a_small_replay(env):
     assert (small.actor.lanes, small.actor.groups) == (config.actor.lanes, config.actor.groups)
     assert (small.replay.n_step, small.replay.stack) == (config.replay.n_step, config.replay.stack)
     assert small.replay.capacity == min(CAPACITY, config.replay.capacity)
-    assert small.replay.warmup_steps == (FILLED_PICTURES if env == "catch" else FILLED_ROWS)
+    assert small.replay.warmup_steps == (FILLED_IMAGES if env == "catch" else FILLED_ROWS)
 
 
 def test_it_fills_the_replay_at_random_and_then_explores_as_at_the_end_of_the_run():

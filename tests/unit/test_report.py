@@ -161,11 +161,9 @@ def test_ids_are_unique_and_references_lead_somewhere(whole):
 
 
 def test_every_chart_says_in_words_what_it_shows(whole):
-    pictures = re.findall(
-        r'<svg [^>]*role="img"[^>]*>(<title id="[^"]+">[^<]+</title><desc id="[^"]+">[^<]+</desc>)?', whole
-    )
-    assert len(pictures) >= 30
-    assert all(pictures)
+    images = re.findall(r'<svg [^>]*role="img"[^>]*>(<title id="[^"]+">[^<]+</title><desc id="[^"]+">[^<]+</desc>)?', whole)
+    assert len(images) >= 30
+    assert all(images)
 
 
 def test_what_grows_has_a_chart_each_with_the_run_as_it_is_among_its_points(tmp_path):

@@ -275,10 +275,10 @@ def test_draws_of_one_game_are_independent() -> None:
     assert stats.chisquare(table.ravel()).pvalue > 0.001
 
 
-# ---- pictures
+# ---- images
 
 
-def test_text_picture() -> None:
+def test_text_image() -> None:
     env = board([(1, 1), (1, 2), (2, 2)], LEFT, food=(0, 3), dim=4)
     env.render_mode = "ansi"
     assert env.render().splitlines() == [
@@ -297,7 +297,7 @@ def test_text_picture() -> None:
 
 
 @pytest.mark.parametrize("dim", [4, 10])
-def test_colour_picture(dim: int) -> None:
+def test_colour_image(dim: int) -> None:
     env = SnakeEnv(dim=dim, dist_to_border=0, render_mode="rgb_array")
     env.reset(seed=1)
     before = env.render()
@@ -309,7 +309,7 @@ def test_colour_picture(dim: int) -> None:
     assert not np.array_equal(before, env.render())
 
 
-def test_a_picture_has_no_more_colours_than_a_gif() -> None:
+def test_a_image_has_no_more_colours_than_a_gif() -> None:
     env = board(zigzag(10)[40::-1], RIGHT, food=(8, 2), dim=10)
     env.render_mode = "rgb_array"
     assert 16 < len(np.unique(env.render().reshape(-1, 3), axis=0)) <= 256

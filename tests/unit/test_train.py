@@ -180,8 +180,8 @@ BOXES = {
     "int8": spaces.Box(-9, 9, (4,), np.int8),
     "bool": spaces.Box(0, 1, (4,), np.bool_),
     "one number": spaces.Box(-1, 1, (), np.float32),
-    "picture": spaces.Box(0, 255, (12, 10, 3), np.uint8),
-    "grey picture": spaces.Box(0, 255, (9, 8), np.uint8),
+    "image": spaces.Box(0, 255, (12, 10, 3), np.uint8),
+    "grey image": spaces.Box(0, 255, (9, 8), np.uint8),
 }
 
 
@@ -211,15 +211,15 @@ def test_an_action_that_does_not_start_at_zero_is_learned(runs):
     assert fastdqn.load(run, env=make).act(np.zeros(3)) == 4
 
 
-def test_pictures_reach_the_network_with_their_channels_first(runs):
+def test_images_reach_the_network_with_their_channels_first(runs):
     """Whether the observation comes as the environment gives it or as it is stored, the values are the same."""
-    make = lambda: OwnEnv(BOXES["picture"])  # noqa: E731
+    make = lambda: OwnEnv(BOXES["image"])  # noqa: E731
     player = fastdqn.load(train_tiny(make, settings={"network.kind": "cnn", "network.channels": [4]}), env=make)
-    picture = BOXES["picture"].sample()
+    image = BOXES["image"].sample()
     with torch.no_grad():
-        expected = player.network(torch.from_numpy(np.moveaxis(picture, -1, 0).copy())[None])[0].tolist()
-    assert player.values(picture).tolist() == expected
-    assert player.values(np.moveaxis(picture, -1, 0)).tolist() == expected
+        expected = player.network(torch.from_numpy(np.moveaxis(image, -1, 0).copy())[None])[0].tolist()
+    assert player.values(image).tolist() == expected
+    assert player.values(np.moveaxis(image, -1, 0)).tolist() == expected
     with pytest.raises(ValueError, match=r"observations of shape \(3, 12, 10\), not \(5,\)"):
         player.values(np.zeros(5))
 

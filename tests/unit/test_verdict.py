@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fastdqn.bench.verdict import (
-    Ratio,
+    SpeedRatio,
     area,
     learning_verdict,
     median_time,
@@ -72,14 +72,14 @@ def test_windows_of_one_round_are_resampled_to_the_right_width():
 @pytest.mark.parametrize(
     ("ratio", "verdict"),
     [
-        (Ratio(1.05, 1.01, 1.09), "faster"),
-        (Ratio(1.02, 1.001, 1.09), "faster"),
-        (Ratio(1.019, 1.01, 1.03), "no clear difference"),  # certain and not worth a word
-        (Ratio(1.05, 1.0, 1.10), "no clear difference"),  # large and not certain
-        (Ratio(0.95, 0.90, 0.99), "slower"),
-        (Ratio(1 / 1.02, 0.90, 0.999), "slower"),
-        (Ratio(0.985, 0.98, 0.99), "no clear difference"),
-        (Ratio(0.95, 0.90, 1.0), "no clear difference"),
+        (SpeedRatio(1.05, 1.01, 1.09), "faster"),
+        (SpeedRatio(1.02, 1.001, 1.09), "faster"),
+        (SpeedRatio(1.019, 1.01, 1.03), "no clear difference"),  # certain and not worth a word
+        (SpeedRatio(1.05, 1.0, 1.10), "no clear difference"),  # large and not certain
+        (SpeedRatio(0.95, 0.90, 0.99), "slower"),
+        (SpeedRatio(1 / 1.02, 0.90, 0.999), "slower"),
+        (SpeedRatio(0.985, 0.98, 0.99), "no clear difference"),
+        (SpeedRatio(0.95, 0.90, 1.0), "no clear difference"),
     ],
 )
 def test_speed_verdicts(ratio, verdict):
@@ -87,8 +87,8 @@ def test_speed_verdicts(ratio, verdict):
 
 
 def test_the_margin_of_a_speed_can_be_chosen():
-    assert speed_verdict(Ratio(1.05, 1.01, 1.09), margin=0.10) == "no clear difference"
-    assert speed_verdict(Ratio(0.95, 0.90, 0.99), margin=0.10) == "no clear difference"
+    assert speed_verdict(SpeedRatio(1.05, 1.01, 1.09), margin=0.10) == "no clear difference"
+    assert speed_verdict(SpeedRatio(0.95, 0.90, 0.99), margin=0.10) == "no clear difference"
 
 
 @pytest.mark.parametrize("windows", [[], [100, 0], [100, -1], [100, math.nan], [math.inf]])

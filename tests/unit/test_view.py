@@ -209,7 +209,7 @@ def shots(player):
 def test_a_game_shot_by_shot(player, shots):
     assert [shot.step for shot in shots] == list(range(len(shots)))
     assert [shot.score for shot in shots] == sorted(shot.score for shot in shots), "food is never taken away"
-    assert shots[0].picture.dtype == np.uint8
+    assert shots[0].image.dtype == np.uint8
     again = list(play(player, "rgb_array", 3, 40))
     assert [shot.score for shot in again] == [shot.score for shot in play(player, "rgb_array", 3, 40)]
     assert len(list(play(player, "rgb_array", 3, 1))) == 2, "the start and one step"
@@ -238,7 +238,7 @@ def test_a_gif_has_every_frame_and_moves(tmp_path, shots):
     path = write_film(tmp_path / "new" / "film.gif", shots, 10)
     with Image.open(path) as gif:
         assert gif.n_frames == len(shots) >= 3
-        assert gif.size == shots[0].picture.shape[1::-1]
+        assert gif.size == shots[0].image.shape[1::-1]
         frames, durations = [], []
         for i in range(gif.n_frames):
             gif.seek(i)
@@ -247,14 +247,14 @@ def test_a_gif_has_every_frame_and_moves(tmp_path, shots):
     assert durations[:-1] == [100] * (len(shots) - 1)
     assert durations[-1] == 1500, "the end can be read"
     changes = [np.abs(one - two).max() for one, two in pairwise(frames)]
-    assert min(changes[:-1]) > 50, "every step changes the picture"
-    assert np.abs(frames[0] - shots[0].picture).mean() < 10, "the colours are about right"
+    assert min(changes[:-1]) > 50, "every step changes the image"
+    assert np.abs(frames[0] - shots[0].image).mean() < 10, "the colours are about right"
 
 
 def test_a_very_long_gif_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(film, "MAX_GIF_FRAMES", 4)
-    pictures = [Shot(255 * np.eye(9, dtype=np.uint8)[i].repeat(27).reshape(9, 9, 3), 0.0, i) for i in range(9)]
-    with Image.open(write_film(tmp_path / "film.gif", pictures, 10)) as gif:
+    images = [Shot(255 * np.eye(9, dtype=np.uint8)[i].repeat(27).reshape(9, 9, 3), 0.0, i) for i in range(9)]
+    with Image.open(write_film(tmp_path / "film.gif", images, 10)) as gif:
         assert gif.n_frames == 4
 
 
@@ -262,8 +262,8 @@ def test_a_very_long_gif_is_cut(tmp_path, monkeypatch):
 def test_an_mp4_has_every_frame(tmp_path, size):
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     height, width = size
-    pictures = [Shot(np.full((height, width, 3), 20 * i, np.uint8), 0.0, i) for i in range(10)]
-    path = write_film(tmp_path / "film.mp4", pictures, 10)
+    images = [Shot(np.full((height, width, 3), 20 * i, np.uint8), 0.0, i) for i in range(10)]
+    path = write_film(tmp_path / "film.mp4", images, 10)
     frames, seconds = ffmpeg.count_frames_and_secs(str(path))
     assert (frames, seconds) == (10, pytest.approx(1.0, abs=0.11))
     reader = ffmpeg.read_frames(str(path))
@@ -277,7 +277,7 @@ def test_an_mp4_has_every_frame(tmp_path, size):
 def test_what_cannot_be_filmed(tmp_path, shots):
     with pytest.raises(UserError, match=r"\.gif or a \.mp4"):
         write_film(tmp_path / "new" / "film.webm", shots, 10)
-    with pytest.raises(UserError, match="gives no picture"):
+    with pytest.raises(UserError, match="gives no image"):
         write_film(tmp_path / "new" / "film.gif", [Shot(None, 0.0, 0)], 10)
     assert not (tmp_path / "new").exists()
 
@@ -285,7 +285,7 @@ def test_what_cannot_be_filmed(tmp_path, shots):
 def test_in_the_terminal(player, capsys):
     last = film.watch_in_terminal(player, 3, 12)
     assert last.step > 0
-    assert str(last.picture).splitlines()[1].strip() in capsys.readouterr().out
+    assert str(last.image).splitlines()[1].strip() in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- roles in processes

@@ -104,7 +104,7 @@ class DeviceActor:
 
 
 class Outcome:
-    """What one tick brought, on its way to the host: everything but the pictures."""
+    """What one tick brought, on its way to the host: everything but the images."""
 
     def __init__(self, env: DeviceSnake) -> None:
         on_gpu = env.answer.reward.is_cuda

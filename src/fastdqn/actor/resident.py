@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fastdqn.actor.greedy import evaluating_of
-from fastdqn.device.dice import Dice, fraction, remainder
+from fastdqn.device.counter_rng import CounterRng, fraction, remainder
 from fastdqn.device.graphs import Launcher, as_it_is
 from fastdqn.transition import DeviceBlock, EnvSpec, Tick
 
@@ -71,7 +71,7 @@ class Chooser:
         count, device = lanes.stop - lanes.start, ring.device
         self._network, self._ring, self._lanes, self._num_actions, self._stack = network, ring, lanes, num_actions, stack
         self._evaluating = evaluating_of(network)
-        self.dice = Dice(seed, device)
+        self.device_rng = CounterRng(seed, device)
         self.rng = np.random.default_rng(seed)  # for steps that are random anyway: the device is not asked
         self._epsilon = torch.ones((), device=device)
         self.actions = torch.zeros(count, dtype=torch.int64, device=device)
@@ -97,20 +97,20 @@ class Chooser:
         self._epsilon.fill_(epsilon)
 
     def state(self) -> dict[str, Any]:
-        return {"dice": self.dice.state(), "rng": self.rng.bit_generator.state}
+        return {"@rng@": self.device_rng.state(), "rng": self.rng.bit_generator.state}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.dice.load_state(state["dice"])
+        self.device_rng.load_state(state["@rng@"])
         self.rng.bit_generator.state = state["rng"]
 
     @torch.no_grad()
     def choose_on_device(self) -> None:
         with self._evaluating():
             greedy = self._network(self._ring.newest_states(self._lanes, self._stack)).argmax(1)
-        self.actions.copy_(explore(greedy, self._epsilon, self._num_actions, self.dice))
+        self.actions.copy_(explore(greedy, self._epsilon, self._num_actions, self.device_rng))
 
 
-def explore(greedy: Tensor, epsilon: Tensor, num_actions: int, dice: Dice) -> Tensor:
+def explore(greedy: Tensor, epsilon: Tensor, num_actions: int, rng: CounterRng) -> Tensor:
     """Each action replaced by a uniform one with probability epsilon."""
-    words = dice.throw(2 * len(greedy)).view(2, -1)
+    words = rng.bits(2 * len(greedy)).view(2, -1)
     return torch.where(fraction(words[0]) < epsilon, remainder(words[1], num_actions), greedy)

@@ -86,7 +86,7 @@ def refuse_what_it_cannot_do(config: Config) -> None:
 
 class LifeEndsEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A lost life as `terminated`, which is all that stable-baselines3 understands. The reset after it only hands the last
-    picture over again: unlike Baselines' way, no step is lost and every step counts, as in ours."""
+    image over again: unlike Baselines' way, no step is lost and every step counts, as in ours."""
 
     def __init__(self, env: "gymnasium.Env[Any, Any]") -> None:
         super().__init__(env)

@@ -18,7 +18,7 @@ from fastdqn.device.cores import usable_cores
 from fastdqn.errors import UserError, missing_package
 from fastdqn.learner.network import choose_kind
 from fastdqn.prepare import prepare
-from fastdqn.switches import SHORT_NUMBERS
+from fastdqn.switches import LOW_PRECISION
 
 SB3, PLAIN = "stable-baselines3 DQN", "plain script of the books"
 OURS = "fastdqn default"
@@ -56,7 +56,7 @@ def peer_settings(state_shape: tuple[int, ...]) -> dict[str, Any]:
 def our_variants(work: Work, seconds: float, also: dict[str, Any]) -> list[Variant]:
     """The textbook rung, the default in float32 where that differs, the default, and the default `also` set otherwise."""
     by_name = {rung.name: rung for rung in rungs(work.job) if rung.part == "ladder"}
-    short = sorted(set(SHORT_NUMBERS) & work.job.switches)
+    short = sorted(set(LOW_PRECISION) & work.job.switches)
     wanted = [("fastdqn textbook", by_name[TEXTBOOK].settings())]
     if short:
         wanted.append(("fastdqn default in fp32", {"switches.off": short, "switches.prefer": _without(work, short)}))
@@ -80,10 +80,10 @@ def check_peers_installed() -> None:
 
 def sb3_choices(work: Work) -> list[dict[str, Any]]:
     """Numbers of environments and threads that are tried for the peer: those that keep the samples per step exactly."""
-    pictures = choose_kind("auto", work.job.kind.spec.obs_shape) == "nature"
+    images = choose_kind("auto", work.job.kind.spec.obs_shape) == "nature"
     threads = sorted({1, usable_cores()})
     choices = [{"envs": envs, "workers": "dummy", "threads": count} for envs in (1, 4, 8) for count in threads]
-    choices += [{"envs": 8, "workers": "subproc", "threads": count} for count in threads if pictures]
+    choices += [{"envs": 8, "workers": "subproc", "threads": count} for count in threads if images]
     find_rhythm(work.job.config, 1)  # a ratio that not even one environment can keep is refused in its own words
     return [choice for choice in choices if _keeps_ratio(work, int(str(choice["envs"])))]
 
@@ -152,4 +152,4 @@ def _row(name: str, answers: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def _precision(speed: dict[str, Any]) -> str:
-    return next((name for name in SHORT_NUMBERS if name in speed["switches"]), "fp32")
+    return next((name for name in LOW_PRECISION if name in speed["switches"]), "fp32")

@@ -116,7 +116,7 @@ def learn(
     config: LearnerConfig,
     device: str,
 ) -> None:
-    """One update. The pictures are bytes; the network scales them itself."""
+    """One update. The images are bytes; the network scales them itself."""
     states = torch.stack([torch.tensor(t.state, dtype=torch.float32) for t in batch]).to(device)
     actions = torch.tensor([t.action for t in batch]).to(device)
     rewards = torch.tensor([t.reward for t in batch]).to(device)

@@ -10,8 +10,6 @@ from fastdqn.bench.rows import range_of
 from fastdqn.bench.work import Work
 from fastdqn.device.cores import powers_up_to, usable_cores
 
-LANES = (1, 2, 4, 8, 16, 64, 256)
-
 
 def run_profile(work: Work, measuring: Measuring, keeper: Keeper) -> None:
     names = ["nothing", *COUNTERFACTUALS]

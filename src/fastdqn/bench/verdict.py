@@ -33,7 +33,7 @@ MANY_SEEDS = 100  # a hint that asks for more than this is no help
 
 
 @dataclass(frozen=True)
-class Ratio:
+class SpeedRatio:
     """Speed of the new variant over that of the old, with a 95 % interval."""
 
     value: float
@@ -41,7 +41,7 @@ class Ratio:
     high: float
 
 
-def ratio_interval(new: Repeats, old: Repeats, resamples: int = 2_000) -> Ratio:
+def ratio_interval(new: Repeats, old: Repeats, resamples: int = 2_000) -> SpeedRatio:
     """How many times as fast is `new`?
 
     Repeat i of both was measured in round i, one right after the other, so a machine that is slow for a minute slows both
@@ -65,10 +65,10 @@ def ratio_interval(new: Repeats, old: Repeats, resamples: int = 2_000) -> Ratio:
     half = max(1, resamples // 2)  # the second half swaps the streams: neither side is the one with the lucky draws
     resampled = [_resampled_log_ratios(new_windows, old_windows, *streams, half) for streams in ((1, 2), (2, 1))]
     low, high = np.quantile(np.concatenate(resampled), [0.025, 0.975])
-    return Ratio(value=math.exp(np.median(log_ratios)), low=math.exp(low), high=math.exp(high))
+    return SpeedRatio(value=math.exp(np.median(log_ratios)), low=math.exp(low), high=math.exp(high))
 
 
-def speed_verdict(ratio: Ratio, margin: float = 0.02) -> SpeedVerdict:
+def speed_verdict(ratio: SpeedRatio, margin: float = 0.02) -> SpeedVerdict:
     """A difference must be both certain (1 lies outside the interval) and worth a word (at least the margin).
 
     Slower is the mirror of faster: what is slower by this rule is faster when the two are swapped.

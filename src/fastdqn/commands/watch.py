@@ -32,11 +32,11 @@ def watch_run(
     path = Path(out) if out else player.folder.path / "film.gif"
     shots = best_of(player, first, count, longest, lambda line: print(line, file=sys.stderr))
     write_film(path, shots, rate)
-    return f"{path}: {len(shots)} pictures, score {shots[-1].score:g}, best of {count} games"
+    return f"{path}: {len(shots)} images, score {shots[-1].score:g}, best of {count} games"
 
 
 def usual_rate(spec: EnvSpec) -> int:
-    """Pictures per second: an emulator at its own pace (60 frames a second), a snake slow enough to follow."""
+    """Images per second: an emulator at its own pace (60 frames a second), a snake slow enough to follow."""
     if spec.env_id == "snake":
         return 12
     return max(1, 60 // spec.frame_skip) if spec.frame_skip > 1 else 30

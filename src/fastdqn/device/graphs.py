@@ -11,11 +11,11 @@ import torch
 
 from fastdqn.errors import UserError
 
-Work = Callable[[], None]  # reads and writes fixed tensors, answers nothing
-Launcher = Callable[[Work], Work]
+Recordable = Callable[[], None]  # reads and writes fixed tensors, answers nothing
+Launcher = Callable[[Recordable], Recordable]
 
 
-def as_it_is(work: Work) -> Work:
+def as_it_is(work: Recordable) -> Recordable:
     return work
 
 
@@ -23,7 +23,7 @@ class Graphed:
     """Called like the work it holds. The first call runs it kernel by kernel (libraries search, allocate and load), the
     second records it, and from then on a call is one launch. So no call is done in vain, and none is done twice."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Recordable) -> None:
         self._work = work
         # A stream of its own: two graphs recorded on one stream share a cuBLAS workspace, and may hang when both run
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -60,10 +60,10 @@ class Graphed:
         self._has_run = True
 
 
-def in_pieces(work: Callable[[int], None], launcher: Launcher, before: Work) -> Callable[[int], None]:
+def in_pieces(work: Callable[[int], None], launcher: Launcher, before: Recordable) -> Callable[[int], None]:
     """`work(count)`, where a count is put together from powers of two, each with a launcher of its own. `before` is what
     must be done on the host first; a graph leaves that out."""
-    pieces: dict[int, Work] = {}
+    pieces: dict[int, Recordable] = {}
 
     def launch(count: int) -> None:
         before()

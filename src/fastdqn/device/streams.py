@@ -1,6 +1,6 @@
-"""Two queues on a GPU (switch `overlap`): acting in one, learning in the other, so that an action never waits for an update.
+"""Two CUDA streams (switch `overlap`): acting on one, learning on the other, so that an action never waits for an update.
 
-Whoever writes a tensor in one queue and reads it in the other leaves a mark after writing and waits for it before reading.
+Who writes a tensor on one stream and reads it on the other records an event after writing and waits for it before reading.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,18 +10,18 @@ from typing import Any, Protocol
 import torch
 
 
-class Mark(Protocol):
-    """A place in a queue. `record` puts it behind all that was queued so far in the queue we are in; `wait` lets the queue
-    we are in wait for it. One that was never recorded is not waited for."""
+class Event(Protocol):
+    """As torch.cuda.Event: `record` puts it behind all that was queued on the current stream so far, `wait` lets the current
+    stream wait for it. One that was never recorded is not waited for."""
 
     def record(self) -> None: ...
     def wait(self) -> None: ...
 
 
-class Queues(Protocol):
+class Streams(Protocol):
     def acting(self) -> AbstractContextManager[None]: ...
     def learning(self) -> AbstractContextManager[None]: ...
-    def mark(self) -> Mark: ...
+    def event(self) -> Event: ...
     def settle(self) -> None:
         """Waits until both are empty."""
         ...
@@ -35,12 +35,12 @@ class TwoStreams:
         self._learn = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def acting(self) -> AbstractContextManager[None]:
-        return _queued_in(self._act)
+        return _on(self._act)
 
     def learning(self) -> AbstractContextManager[None]:
-        return _queued_in(self._learn)
+        return _on(self._learn)
 
-    def mark(self) -> Mark:
+    def event(self) -> Event:
         event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         return event
 
@@ -50,14 +50,14 @@ class TwoStreams:
 
 
 @contextmanager
-def _queued_in(stream: torch.cuda.Stream) -> Iterator[None]:
-    """What was done outside of both queues, a state loaded say, comes first."""
+def _on(stream: torch.cuda.Stream) -> Iterator[None]:
+    """What was done outside of both streams, a state loaded say, comes first."""
     stream.wait_stream(torch.cuda.default_stream(stream.device))
     with torch.cuda.stream(stream):
         yield
 
 
-def queued(place: Callable[[], AbstractContextManager[None]], call: Callable[..., Any]) -> Callable[..., Any]:
+def on_stream(place: Callable[[], AbstractContextManager[None]], call: Callable[..., Any]) -> Callable[..., Any]:
     """The same call, with all it asks of the GPU queued there."""
 
     def there(*given: Any) -> Any:

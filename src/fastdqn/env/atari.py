@@ -54,7 +54,7 @@ def atari_spec(env_id: str, game: str, settings: AtariSettings) -> EnvSpec:
     return EnvSpec(
         env_id=env_id,
         # Without to_channels_first a single environment gives (height, width, 1). With one grey channel both orders are
-        # the same bytes, so that picture is stored under this shape too, by a view and not by a copy
+        # the same bytes, so that image is stored under this shape too, by a view and not by a copy
         obs_shape=(settings.frame_stack, height, width),
         obs_dtype=np.dtype(np.uint8),
         num_actions=cartridge.all_actions if settings.full_action_space else cartridge.own_actions,

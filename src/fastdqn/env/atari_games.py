@@ -54,7 +54,7 @@ def playable_game(env_id: str) -> str:
     game = atari_game(env_id)
     if game is None:
         if "-ram" in env_id.lower():
-            raise UserError(f"{env_id}: playing from the console's memory is not supported, only from its picture.")
+            raise UserError(f"{env_id}: playing from the console's memory is not supported, only from its image.")
         bare_name = re.sub(r"^ale/|(noframeskip|deterministic)?(-v\d+)?$", "", env_id, flags=re.IGNORECASE)
         raise UserError(f"Unknown Atari game: {env_id!r}.{nearest(bare_name, ATARI_GAMES)}")
     if game in MULTIPLAYER_GAMES:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fastdqn.env.atari_games import ProtocolName, protocol_of
 from fastdqn.errors import UserError, nearest
 
-# Who shrinks the picture, and how: area and box average, linear and nearest look at a few pixels only
+# Who shrinks the image, and how: area and box average, linear and nearest look at a few pixels only
 ResizeMethod = Literal["cv2_area", "cv2_linear", "cv2_nearest", "pillow", "torch"]
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -24,7 +24,7 @@ COMMON_RULES: dict[str, Any] = {
     "episodic_life": False,  # its extra FIRE and no-op at each life change the game
     "full_action_space": False,
     "max_frames_per_game": 108_000,
-    "warp": True,  # this and the next two: another picture is another game to the network
+    "warp": True,  # this and the next two: another image is another game to the network
     "screen": 84,
     "resize": "cv2_area",
 }
@@ -42,16 +42,16 @@ class AtariSettings(BaseModel):
     fire_reset: bool = True  # press FIRE for one frame at the start of a game that has FIRE
     repeat_action_probability: float = Field(default=0.0, ge=0, lt=1)  # sticky actions, drawn every frame
     frame_skip: int = Field(default=4, ge=1, le=60)  # frames per step
-    max_pool: bool = True  # a step's picture is the maximum of its last two frames (sprites flicker)
+    max_pool: bool = True  # a step's image is the maximum of its last two frames (sprites flicker)
     full_action_space: bool = False  # all 18 actions, or the ones that do something in this game
     max_frames_per_game: int = Field(default=108_000, ge=1, le=10**9)  # 30 minutes; then the game is truncated
     threads: int = Field(default=0, ge=0, le=1024)  # of each group of native lanes; 0: one per usable core
-    screen: int = Field(default=84, ge=8, le=210)  # height and width of the picture
+    screen: int = Field(default=84, ge=8, le=210)  # height and width of the image
 
     # The parts of the textbook chain, each of which can be left out
     max_and_skip: bool = True  # without it a step is one frame
     episodic_life: bool = False  # a lost life ends the Gymnasium episode; without it, it is told beside the step
-    warp: bool = True  # without it the picture keeps the console's size
+    warp: bool = True  # without it the image keeps the console's size
     resize: ResizeMethod = "cv2_area"  # pillow: box filter; torch: area, by F.interpolate on one thread
     to_channels_first: bool = True  # without it a single environment gives (height, width, 1), or (height, width) unwarped
     clip_reward: bool = True  # learn from rewards clipped to [-1, 1]; scores never are
@@ -86,9 +86,9 @@ class AtariSettings(BaseModel):
     @model_validator(mode="after")
     def _check_together(self) -> "AtariSettings":
         if self.frame_stack > 1 and not self.to_channels_first:
-            raise ValueError("frame_stack joins pictures along their first axis, so it needs to_channels_first")
+            raise ValueError("frame_stack joins images along their first axis, so it needs to_channels_first")
         if not self.warp and self.resize != COMMON_RULES["resize"]:
-            raise ValueError(f"without warp no picture is resized, so resize={self.resize} would do nothing")
+            raise ValueError(f"without warp no image is resized, so resize={self.resize} would do nothing")
         if self.episodic_life and not self.tells_lives:
             raise ValueError(f"the protocol {self.protocol} tells nothing of lives, so episodic_life cannot be on")
         return self

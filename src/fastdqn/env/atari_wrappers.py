@@ -19,12 +19,12 @@ from fastdqn.env.atari_settings import AtariSettings, ResizeMethod
 from fastdqn.env.gymnasium import ToChannelsFirst
 from fastdqn.errors import missing_package
 
-Picture = npt.NDArray[np.uint8]  # (height, width), (height, width, channels) or (channels, height, width)
-AtariWrapper = gymnasium.Wrapper[Picture, int, Picture, int]
-Step = tuple[Picture, float, bool, bool, dict[str, Any]]
-Reset = tuple[Picture, dict[str, Any]]
+Pixels = npt.NDArray[np.uint8]  # (height, width), (height, width, channels) or (channels, height, width)
+AtariWrapper = gymnasium.Wrapper[Pixels, int, Pixels, int]
+StepResult = tuple[Pixels, float, bool, bool, dict[str, Any]]
+Reset = tuple[Pixels, dict[str, Any]]
 Options = dict[str, Any] | None
-Resize = Callable[[Picture], Picture]  # (height, width) -> (size, size)
+Resize = Callable[[Pixels], Pixels]  # (height, width) -> (size, size)
 
 
 def make_textbook_atari(game: str, settings: AtariSettings, render_mode: str | None = None) -> "gymnasium.Env[Any, Any]":
@@ -115,7 +115,7 @@ class FrameLimit(AtariWrapper):
         self._frames = 0
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: int) -> Step:
+    def step(self, action: int) -> StepResult:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._frames += 1
         cut = self._frames >= self.max_frames and not terminated
@@ -123,9 +123,9 @@ class FrameLimit(AtariWrapper):
 
 
 class MaxAndSkip(AtariWrapper):
-    """Repeats an action for `skip` frames; the picture is the maximum of the last two, for sprites that flicker.
+    """Repeats an action for `skip` frames; the image is the maximum of the last two, for sprites that flicker.
 
-    A frame on which the game ends is not looked at, so the last picture of a game is stale. ale-py and Gymnasium do
+    A frame on which the game ends is not looked at, so the last image of a game is stale. ale-py and Gymnasium do
     the same; nothing is learned from it, as no value follows a game's end.
     """
 
@@ -143,7 +143,7 @@ class MaxAndSkip(AtariWrapper):
         self._last_two[1] = 0
         return obs, info
 
-    def step(self, action: int) -> Step:
+    def step(self, action: int) -> StepResult:
         total_reward = 0.0
         for frames_left in range(self.skip, 0, -1):
             obs, reward, terminated, truncated, info = self.env.step(action)
@@ -169,7 +169,7 @@ class LifeLossInfo(AtariWrapper):
         self._lives = info["lives"]
         return obs, info
 
-    def step(self, action: int) -> Step:
+    def step(self, action: int) -> StepResult:
         obs, reward, terminated, truncated, info = self.env.step(action)
         info["life_lost"] = is_life_lost(self._lives, info["lives"], terminated)
         self._lives = info["lives"]
@@ -199,7 +199,7 @@ class EpisodicLife(AtariWrapper):
         self._lives = info["lives"]
         return obs, info
 
-    def step(self, action: int) -> Step:
+    def step(self, action: int) -> StepResult:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._game_over = terminated or truncated
         info["life_lost"] = is_life_lost(self._lives, info["lives"], terminated)
@@ -209,7 +209,7 @@ class EpisodicLife(AtariWrapper):
 
 
 class WarpFrame(AtariWrapper):
-    """Resizes a grey picture (height, width) to (size, size, 1)."""
+    """Resizes a grey image (height, width) to (size, size, 1)."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], size: int = 84, method: ResizeMethod = "cv2_area") -> None:
         super().__init__(env)
@@ -220,7 +220,7 @@ class WarpFrame(AtariWrapper):
         obs, info = self.env.reset(seed=seed, options=options)
         return self._resize(obs)[:, :, None], info
 
-    def step(self, action: int) -> Step:
+    def step(self, action: int) -> StepResult:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._resize(obs)[:, :, None], float(reward), terminated, truncated, info
 
@@ -228,14 +228,14 @@ class WarpFrame(AtariWrapper):
 class ClipReward(AtariWrapper):
     """Clips to [-1, 1], as Nature does (the sign, as points are whole numbers); info['raw_reward'] keeps the points."""
 
-    def step(self, action: int) -> Step:
+    def step(self, action: int) -> StepResult:
         obs, reward, terminated, truncated, info = self.env.step(action)
         info["raw_reward"] = float(reward)
         return obs, max(-1.0, min(1.0, float(reward))), terminated, truncated, info
 
 
 class FrameStack(AtariWrapper):
-    """Joins the last `count` pictures along their first axis, oldest first; before a game's start they are zero."""
+    """Joins the last `count` images along their first axis, oldest first; before a game's start they are zero."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], count: int) -> None:
         super().__init__(env)
@@ -250,12 +250,12 @@ class FrameStack(AtariWrapper):
         self._stack[:] = 0
         return self._push(obs), info
 
-    def step(self, action: int) -> Step:
+    def step(self, action: int) -> StepResult:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._push(obs), float(reward), terminated, truncated, info
 
-    def _push(self, picture: Picture) -> Picture:
-        self._stack = np.concatenate([self._stack[self._channels :], picture])
+    def _push(self, image: Pixels) -> Pixels:
+        self._stack = np.concatenate([self._stack[self._channels :], image])
         return self._stack.copy()
 
 
@@ -273,12 +273,12 @@ def _resize_by_cv2(size: int, method: ResizeMethod) -> Resize:
         import cv2
     except ImportError:
         raise missing_package(f"Resizing by env.resize={method}", "opencv-python-headless", "image") from None
-    cv2.setNumThreads(1)  # a pool of threads costs more than one small picture takes
+    cv2.setNumThreads(1)  # a pool of threads costs more than one small image takes
     ways = {"cv2_area": cv2.INTER_AREA, "cv2_linear": cv2.INTER_LINEAR, "cv2_nearest": cv2.INTER_NEAREST}
     interpolation = ways[method]
 
-    def resize(picture: Picture) -> Picture:
-        small: Any = cv2.resize(picture, (size, size), interpolation=interpolation)
+    def resize(image: Pixels) -> Pixels:
+        small: Any = cv2.resize(image, (size, size), interpolation=interpolation)
         return small
 
     return resize
@@ -288,8 +288,8 @@ def _resize_by_pillow(size: int) -> Resize:
     """A box counts a pixel wholly or not at all, where OpenCV's area weighs the pixels at its edge."""
     from PIL import Image
 
-    def resize(picture: Picture) -> Picture:
-        small = Image.fromarray(picture).resize((size, size), Image.Resampling.BOX)
+    def resize(image: Pixels) -> Pixels:
+        small = Image.fromarray(image).resize((size, size), Image.Resampling.BOX)
         return np.array(small, np.uint8)  # a copy, as asarray would give memory that cannot be written to
 
     return resize
@@ -300,10 +300,10 @@ def _resize_by_torch(size: int) -> Resize:
     of dtype would be (from 32,768 pixels on), so NumPy does them and torch's thread count stays the learner's."""
     import torch
 
-    def resize(picture: Picture) -> Picture:
-        pixels = torch.from_numpy(picture.astype(np.float32))[None, None]
+    def resize(image: Pixels) -> Pixels:
+        pixels = torch.from_numpy(image.astype(np.float32))[None, None]
         small = torch.nn.functional.interpolate(pixels, size=(size, size), mode="area")
-        rounded: Picture = np.rint(small[0, 0].numpy()).astype(np.uint8)
+        rounded: Pixels = np.rint(small[0, 0].numpy()).astype(np.uint8)
         return rounded
 
     return resize

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastdqn.device.dice import mix, remainder
+from fastdqn.device.counter_rng import mix, remainder
 from fastdqn.env.base import State, check_actions
 from fastdqn.env.snake_lanes import neighbours_of, starts_of
 from fastdqn.env.snake_rules import NUM_ACTIONS, SnakeSettings, check_saved, make_spec
@@ -135,7 +135,7 @@ class DeviceSnake:
         self.food.copy_(torch.where(where, torch.where(count > 0, cell, -1), self.food))
 
     def _draw(self, number: Tensor, choices: Tensor | int) -> Tensor:
-        """The dice of snake_rules.draw."""
+        """The random numbers of snake_rules.draw."""
         return remainder(mix(mix(self.seed + self.episode) + number), choices)
 
     def _paint(self) -> None:
@@ -152,7 +152,7 @@ class DeviceSnake:
         """Nothing to free."""
 
     def state(self) -> State:
-        """Between two steps: the games and the newest answer, whose picture is painted anew."""
+        """Between two steps: the games and the newest answer, whose image is painted anew."""
         kept = {name: getattr(self, name).cpu().numpy().copy() for name in COLUMNS}
         kept |= {"exact": True, "settings": self.settings.as_dict()}
         return kept | {name: getattr(self.answer, name).cpu().numpy().copy() for name in Answer._fields[1:]}

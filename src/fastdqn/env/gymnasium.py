@@ -20,8 +20,8 @@ PRESETS = {"CartPole-v1": "cartpole", "CartPole-v0": "cartpole", "fastdqn/Catch-
 
 
 class ToChannelsFirst(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Pictures (height, width, channels) as (channels, height, width), the order convolutions read. It is a view: whoever
-    keeps the picture copies it."""
+    """Images (height, width, channels) as (channels, height, width), the order convolutions read. It is a view: whoever
+    keeps the image copies it."""
 
     def __init__(self, env: AnyEnv) -> None:
         super().__init__(env)
@@ -127,18 +127,18 @@ def check_spaces(env_id: str, observation: spaces.Space[Any], action: spaces.Spa
 
 
 def is_channels_last(box: spaces.Space[Any]) -> bool:
-    """(height, width, 1, 3 or 4) bytes are a picture whose channels come last."""
+    """(height, width, 1, 3 or 4) bytes are an image whose channels come last."""
     shape = box.shape or ()
     return len(shape) == 3 and box.dtype == np.uint8 and shape[2] in (1, 3, 4) and min(shape[:2]) > 4
 
 
-def channels_first(picture: np.ndarray) -> np.ndarray:
-    """A picture without a channel axis gets one."""
-    return picture[None] if picture.ndim == 2 else np.moveaxis(picture, -1, 0)
+def channels_first(image: np.ndarray) -> np.ndarray:
+    """An image without a channel axis gets one."""
+    return image[None] if image.ndim == 2 else np.moveaxis(image, -1, 0)
 
 
 def stored_shape(box: spaces.Box) -> tuple[int, ...]:
-    """A picture without a channel axis gets one; a single number becomes a vector of one."""
+    """An image without a channel axis gets one; a single number becomes a vector of one."""
     shape = tuple(box.shape)
     if len(shape) == 2 and box.dtype == np.uint8:
         return (1, *shape)

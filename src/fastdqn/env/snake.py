@@ -3,7 +3,7 @@
 The observation is uint8 (3, dim, dim); a cell is in at most one plane:
     0 head    255 at the head
     1 body    the block i places behind the head of a snake of n blocks: 255 * (n - i) / n, rounded up. The neck is
-              brightest, the tail dimmest and never 0, so one picture tells the motion. The head is not in this plane
+              brightest, the tail dimmest and never 0, so one image tells the motion. The head is not in this plane
     2 food    255 at the food; empty once the board is full
 A crash leaves the board as it was before the fatal move, so the last observation is always a legal board.
 """
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from fastdqn.env.base import State
-from fastdqn.env.snake_picture import BoardView, paint_board, print_board
+from fastdqn.env.snake_image import BoardView, paint_board, print_board
 from fastdqn.env.snake_rules import (
     CAMEL_CASE,
     MOVES,
@@ -126,7 +126,7 @@ class SnakeEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         return self._observe(), reward, terminated, truncated, {"score": self._score}
 
     def render(self) -> Any:
-        """An RGB picture (height, width, 3) or a text, as `render_mode` says."""
+        """An RGB image (height, width, 3) or a text, as `render_mode` says."""
         if self.render_mode == "rgb_array":
             return paint_board(self._view())
         if self.render_mode == "ansi":

@@ -150,7 +150,7 @@ def _paint(game: Any, ring: np.ndarray, obs: np.ndarray) -> None:
 
 @kernel
 def _draw(seed: int, episode: int, number: int, choices: int) -> int:
-    """The dice of snake_rules.draw; everything is cast, because numba's mixed integers become floats."""
+    """The random numbers of snake_rules.draw; everything is cast, because numba's mixed integers become floats."""
     word = _mix(_mix(_mix(np.uint64(seed)) + np.uint64(episode)) + np.uint64(number))
     return np.int64(word % np.uint64(choices))  # type: ignore[return-value]
 

@@ -1,7 +1,7 @@
 """Snake, thousands of boards per call: the rules of snake.py in compiled loops (snake_kernels.py), bit for bit.
 
 The cells of a board are numbered row by row. Each lane keeps its snake as a ring of cell numbers, so a move writes one
-cell whatever the length; only the picture costs time in proportion to the snake. Answers go to two buffers in turn, so
+cell whatever the length; only the image costs time in proportion to the snake. Answers go to two buffers in turn, so
 what `recv` gave stays valid while the next step is computed.
 """
 

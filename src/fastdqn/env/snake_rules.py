@@ -1,4 +1,4 @@
-"""What both versions of Snake share: the settings, where a snake may start, the dice, the brightness of a body."""
+"""What both versions of Snake share: the settings, where a snake may start, random numbers, the brightness of a body."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -100,7 +100,7 @@ def start_positions(settings: SnakeSettings) -> list[tuple[int, int, int]]:
 
 
 def draw(seed: int, episode: int, number: int, choices: int) -> int:
-    """The dice: one of range(choices), a pure function of where in the game it is thrown, so there is no state to save.
+    """A random one of range(choices), a pure function of where in the game it is drawn, so there is no state to save.
 
     Draw 0 of an episode places the snake, draw 1 + score places a food. The bias of the remainder is below 2**-50.
     """

@@ -1,6 +1,6 @@
-"""From a batch to gradients: the passes through the networks, the loss, and the way back.
+"""From a batch to gradients: the passes through the networks, the loss, and the backward pass.
 
-Autograd does it for any module. For networks of a few plain layers there are twins whose way back is written out:
+Autograd does it for any module. For networks of a few plain layers there are twins with a hand-written backward pass:
 hand_written.py and lean.py.
 """
 

@@ -26,10 +26,10 @@ class Dueling(nn.Module):
         advantage = torch.unflatten(self.advantage(for_advantage), 1, (self.num_actions, self.outputs))
         return (self.value(for_value).unsqueeze(1) + advantage - advantage.mean(1, keepdim=True)).flatten(1)
 
-    def as_linear(self, taken: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Weight (actions * outputs, 2 * width) and bias of the one linear layer that does the same. `taken` are the weights
+    def as_linear(self, cast: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Weight (actions * outputs, 2 * width) and bias of the one linear layer that does the same. `cast` are the weights
         and biases of value and advantage, as they are computed with."""
-        value, value_bias, *advantages = taken
+        value, value_bias, *advantages = cast
         advantage, advantage_bias = (torch.unflatten(own, 0, (self.num_actions, self.outputs)) for own in advantages)
         centred = advantage - advantage.mean(0)
         weight = torch.cat([value.expand_as(centred), centred], 2).flatten(0, 1)

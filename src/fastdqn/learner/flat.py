@@ -1,4 +1,4 @@
-"""Weights side by side in one stretch of memory, so that one kernel can walk them all (switch `wide_optimizer`)."""
+"""Weights side by side in one buffer, so that one kernel can walk them all (switch `wide_optimizer`)."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ APART = 64  # a weight starts at a multiple of this: products want their operand
 
 
 def lay_flat(network: nn.Module) -> None:
-    """Moves the weights of a network, and room for their gradients, into one stretch each. Their values stay."""
+    """Moves the weights of a network, and room for their gradients, into one buffer each. Their values stay."""
     weights = list(network.parameters())
-    assert len({weight.dtype for weight in weights}) == 1, "one stretch has one dtype"
+    assert len({weight.dtype for weight in weights}) == 1, "one buffer has one dtype"
     starts, end = [], 0
     for weight in weights:
         starts.append(end)
@@ -26,7 +26,7 @@ def lay_flat(network: nn.Module) -> None:
 
 
 def flat_of(tensors: Sequence[Tensor]) -> Tensor | None:
-    """The one stretch that all of these lie in, or None."""
+    """The one buffer that all of these lie in, or None."""
     storage = tensors[0].untyped_storage()
     if len(tensors) < 2 or any(tensor.untyped_storage().data_ptr() != storage.data_ptr() for tensor in tensors):
         return None
@@ -35,5 +35,5 @@ def flat_of(tensors: Sequence[Tensor]) -> Tensor | None:
 
 
 def like_in(flat: Tensor, tensor: Tensor) -> Tensor:
-    """The part of `flat` that lies as `tensor` does in a stretch of its own."""
+    """The part of `flat` that lies as `tensor` does in a buffer of its own."""
     return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -82,7 +82,7 @@ def has_convolutions(network: nn.Module) -> bool:
 
 
 def laid_out(state: Tensor, layout: torch.memory_format) -> Tensor:
-    """Pictures in this layout. Their dtype must be right already: torch changes both at once many times slower."""
+    """Images in this layout. Their dtype must be right already: torch changes both at once many times slower."""
     if state.dim() != 4 or layout is torch.preserve_format:
         return state
     return state.contiguous(memory_format=layout)
@@ -105,7 +105,7 @@ def make_network(
     hidden = DEFAULT_HIDDEN[kind] if config.hidden is None else config.hidden
     channels = DEFAULT_CHANNELS[kind] if config.channels is None else config.channels
     if kind != "mlp" and len(state_shape) != 3:
-        raise UserError(f"network.kind={kind} needs pictures (channels, height, width), not shape {state_shape}.")
+        raise UserError(f"network.kind={kind} needs images (channels, height, width), not shape {state_shape}.")
     layers, features = _BEGINNINGS[kind](state_shape, channels)
     body = nn.Sequential(*layers, nn.Flatten(), *_dense(features, hidden, num_actions, head.outputs, config))
     return QNetwork(body, obs_dtype, head)
@@ -169,7 +169,7 @@ def _small_convolutions(state_shape: tuple[int, ...], channels: tuple[int, ...])
 def _nature_convolutions(state_shape: tuple[int, ...], channels: tuple[int, ...]) -> tuple[list[nn.Module], int]:
     if min(state_shape[1:]) < NATURE_SMALLEST_SIDE:
         side = NATURE_SMALLEST_SIDE
-        raise UserError(f"network.kind=nature needs pictures of {side}x{side} or more, not {state_shape}. Use cnn.")
+        raise UserError(f"network.kind=nature needs images of {side}x{side} or more, not {state_shape}. Use cnn.")
     if len(channels) != 3:
         raise UserError(f"network.kind=nature has three convolutions, and network.channels names {len(channels)}.")
     first, second, third = channels

@@ -24,7 +24,7 @@ def read_layers(body: nn.Module) -> tuple[tuple[nn.Module, ...], str]:
     if next(body.buffers(), None) is not None:
         return (), "it has buffers"
     try:
-        with _dice_as_they_were():
+        with _random_states_kept():
             return _layers_on_the_way(body), ""
     except _NoSequence as reason:
         return (), str(reason)
@@ -34,12 +34,12 @@ def read_layers(body: nn.Module) -> tuple[tuple[nn.Module, ...], str]:
 
 def differs(layers: tuple[nn.Module, ...], body: nn.Module, state_shape: tuple[int, ...]) -> bool:
     """Whether a call of the module is anything else than the layers one after the other: it may count its calls, keep
-    something, throw dice, or do other things when it is trained. Only a copy of it is called."""
-    body, dice = copy.deepcopy(body), torch.Generator().manual_seed(0)
+    something, draw random numbers, or do other things when it is trained. Only a copy of it is called."""
+    body, generator = copy.deepcopy(body), torch.Generator().manual_seed(0)
     known = _kept_by(body)
-    with _dice_as_they_were():
+    with _random_states_kept():
         for rows, training in TRIED:
-            answer = state = torch.rand(rows, *state_shape, generator=dice)
+            answer = state = torch.rand(rows, *state_shape, generator=generator)
             expected = body.train(training)(state)
             for layer in layers:
                 answer = layer(answer)
@@ -49,8 +49,8 @@ def differs(layers: tuple[nn.Module, ...], body: nn.Module, state_shape: tuple[i
 
 
 @contextmanager
-def _dice_as_they_were() -> Iterator[None]:
-    """What a forward throws meanwhile does not count."""
+def _random_states_kept() -> Iterator[None]:
+    """Random numbers that a forward draws meanwhile do not count."""
     ours, pythons = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=[]):
         yield

@@ -16,7 +16,7 @@ class Step(Protocol):
     def __call__(self) -> None: ...
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """What the way back begins with."""
+        """What the backward pass begins with."""
         ...
 
     def state(self) -> dict[str, Any] | None:
@@ -54,7 +54,7 @@ class PlainStep:
 
 
 class ScaledStep(PlainStep):
-    """The loss is scaled up before the way back, so that small gradients survive float16 (switch `fp16`). A step whose
+    """The loss is scaled up before the backward pass, so that small gradients survive float16 (switch `fp16`). A step whose
     gradients overflow is left out, and the scale halved."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, clip_grad_norm: float) -> None:

@@ -56,16 +56,16 @@ def pinned_transfer(device: str) -> Transfer:
 
 
 def transfer_ahead(device: str) -> tuple[Callable[[Batch], Any], Callable[[Any], Batch]]:
-    """For a thread that copies batches while others are learned from: in a queue of its own, from pinned memory. The first
+    """For a thread that copies batches while others are learned from: in a stream of its own, from pinned memory. The first
     function is the thread's; the second the learner's, whose kernels wait for the copy, and not Python."""
-    queue = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     transfer = pinned_transfer(device)
 
     def send(batch: Batch) -> Any:
-        with torch.cuda.stream(queue):
+        with torch.cuda.stream(stream):
             moved = transfer(batch)
             done = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            done.record(queue)
+            done.record(stream)
         return moved, done
 
     def receive(sent: Any) -> Batch:

@@ -16,7 +16,7 @@ MAX_GIF_FRAMES = 1_500  # a longer film is cut: a GIF of a whole Atari game woul
 
 
 class Shot(NamedTuple):
-    picture: Any  # what render() gave: (height, width, 3) uint8, or a string
+    image: Any  # what render() gave: (height, width, 3) uint8, or a string
     score: float
     step: int
 
@@ -73,42 +73,42 @@ def check_film(path: Path) -> None:
 def write_film(path: Path, shots: list[Shot], frames_per_second: int) -> Path:
     """By the ending: .gif through Pillow, .mp4 through ffmpeg."""
     check_film(path)
-    if not shots or shots[0].picture is None:
-        raise UserError("This environment cannot be filmed: its render() gives no picture.")
-    pictures = [np.asarray(shot.picture, np.uint8) for shot in shots]
+    if not shots or shots[0].image is None:
+        raise UserError("This environment cannot be filmed: its render() gives no image.")
+    images = [np.asarray(shot.image, np.uint8) for shot in shots]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".gif":
-            _write_gif(path, pictures[:MAX_GIF_FRAMES], frames_per_second)
+            _write_gif(path, images[:MAX_GIF_FRAMES], frames_per_second)
         else:
-            _write_mp4(path, pictures, frames_per_second)
+            _write_mp4(path, images, frames_per_second)
     except OSError as error:
         raise UserError(f"The film {path} cannot be written: {error.strerror or error}.") from None
     return path
 
 
-def _write_gif(path: Path, pictures: list[np.ndarray], frames_per_second: int) -> None:
+def _write_gif(path: Path, images: list[np.ndarray], frames_per_second: int) -> None:
     from PIL import Image
 
-    images = [Image.fromarray(picture) for picture in pictures]
+    opened = [Image.fromarray(image) for image in images]
     # One palette for all frames, taken from the first, the middle and the last: colours do not flicker
-    sample = Image.fromarray(np.concatenate([pictures[0], pictures[len(pictures) // 2], pictures[-1]]))
+    sample = Image.fromarray(np.concatenate([images[0], images[len(images) // 2], images[-1]]))
     palette = sample.quantize(colors=128, dither=Image.Dither.NONE)
-    frames = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    frames = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in opened]
     duration = [round(1000 / frames_per_second)] * (len(frames) - 1) + [1500]  # the end stays long enough to be read
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=duration, loop=0, optimize=True)
 
 
-def _write_mp4(path: Path, pictures: list[np.ndarray], frames_per_second: int) -> None:
+def _write_mp4(path: Path, images: list[np.ndarray], frames_per_second: int) -> None:
     import imageio_ffmpeg
 
-    height, width = pictures[0].shape[:2]
+    height, width = images[0].shape[:2]
     even = (width + width % 2, height + height % 2)  # yuv420p halves both sides
     writer = imageio_ffmpeg.write_frames(str(path), even, fps=frames_per_second, quality=8, macro_block_size=2)
     writer.send(None)
-    for picture in pictures:
+    for image in images:
         padded = np.zeros((even[1], even[0], 3), np.uint8)
-        padded[:height, :width] = picture
+        padded[:height, :width] = image
         writer.send(padded.tobytes())
     writer.close()
 
@@ -123,7 +123,7 @@ def watch_in_terminal(player: Player, seed: int, frames_per_second: int) -> Shot
     last = None
     with Live(console=console, auto_refresh=False) as live:
         for shot in play(player, "ansi", seed, player.kind.spec.max_eval_steps):
-            live.update(Text(str(shot.picture)), refresh=True)
+            live.update(Text(str(shot.image)), refresh=True)
             last = shot
             if console.is_terminal:
                 time.sleep(1 / frames_per_second)

@@ -10,7 +10,7 @@ from fastdqn.play.film import Shot, check_film, write_film
 from fastdqn.run.dumps import find_episode, read_episode
 from fastdqn.run.folder import find
 
-WIDTH = 336  # of the picture; small frames are enlarged by whole factors
+WIDTH = 336  # of the image; small frames are enlarged by whole factors
 BAR_HEIGHT, GAP = 60, 4
 GROUND, CHOSEN, OTHER, INK = (16, 24, 32), (163, 240, 92), (72, 110, 150), (226, 232, 240)
 CHANNEL_COLOURS = ((163, 240, 92), (16, 122, 112), (239, 68, 68))  # of three small planes: head, body, food
@@ -24,7 +24,7 @@ def watch_episode(run: str, number: int, out: str | None, rate: int | None) -> s
     arrays, facts = read_episode(find_episode(folder, number))
     frames = arrays["frames"]
     if frames.ndim != 4:
-        raise UserError(f"{facts['env_id']} shows no pictures: read its dump with numpy.load({str(folder)!r} ...).")
+        raise UserError(f"{facts['env_id']} shows no images: read its dump with numpy.load({str(folder)!r} ...).")
     write_film(path, list(shots(arrays)), rate or 15)
     cut = ", cut" if facts["cut"] else ""
     return f"{path}: game {facts['episode']} of {facts['role']}, {facts['steps']} steps{cut}, score {facts['score']:g}"
@@ -39,10 +39,10 @@ def shots(arrays: dict[str, np.ndarray]) -> Iterator[Shot]:
         last = step == len(arrays["actions"])
         own = None if last else values[step]
         action = None if last else int(arrays["actions"][step])
-        yield Shot(np.concatenate([picture_of(frame), bars(own, action, low, high)]), score, step)
+        yield Shot(np.concatenate([image_of(frame), bars(own, action, low, high)]), score, step)
 
 
-def picture_of(frame: np.ndarray) -> np.ndarray:
+def image_of(frame: np.ndarray) -> np.ndarray:
     """(channels, height, width) -> (height, width, 3), enlarged and centred. Planes of a small board get colours."""
     frame = frame.astype(np.float32) / 255 if frame.dtype == np.uint8 else _scaled(frame.astype(np.float32))
     if len(frame) == 3:

@@ -3,16 +3,16 @@
 from fastdqn import seeding
 from fastdqn.actor.recorder import RecordingSink
 from fastdqn.metrics import Timers
-from fastdqn.processes.board import Board
 from fastdqn.processes.build_roles import build_player, section_of
-from fastdqn.processes.child import HELLO, Task
+from fastdqn.processes.child import HELLO, RoleTask
 from fastdqn.processes.control import ACTOR_WORK, Pulse
 from fastdqn.processes.shared import open_shared
 from fastdqn.processes.slots import SlotSink, push_of
+from fastdqn.processes.weights import SharedWeights
 from fastdqn.schedules import exploration
 
 
-def play(task: Task, pulse: Pulse) -> None:
+def play(task: RoleTask, pulse: Pulse) -> None:
     """Until the run ends: then StoppedError comes out of a beat."""
     config, kind, control = task.config, task.kind(), pulse.control
     lanes = section_of(config, task.number)
@@ -46,18 +46,18 @@ def play(task: Task, pulse: Pulse) -> None:
         actor.sink = RecordingSink(
             sink, task.recorder(kind, network, number_of=lambda n: first + (n - 1) * count + task.number + 1)
         )
-    board = Board(open_shared(task.board), network)
+    shared = SharedWeights(open_shared(task.weights), network)
     version = 0
     task.door.send((HELLO, {}))
-    while board.version == 0:  # the learner has not put its first ones up yet
-        room.wait_for(lambda: board.version > 0)
+    while shared.version == 0:  # the learner has not put its first ones up yet
+        room.wait_for(lambda: shared.version > 0)
         pulse.beat()
     seeds = seeding.lane_seeds(config.seed, _life("env", task.life), config.actor.lanes)
     actor.start(seeds[lanes])
     while True:
         sink.begin_round()
         with timers["weights"]:
-            newest = board.newer(version, network)
+            newest = shared.newer(version, network)
         if newest is not None:
             version, step, _ = newest
             pulse.tell("weights_step", step)
@@ -69,7 +69,7 @@ def play(task: Task, pulse: Pulse) -> None:
         alive()
 
 
-def _purpose(what: str, task: Task) -> str:
+def _purpose(what: str, task: RoleTask) -> str:
     """One actor explores as it would inline; another, or another life of it, has random numbers of its own."""
     return _life(f"{what} {task.number}" if task.number else what, task.life)
 

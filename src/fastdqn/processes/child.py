@@ -52,7 +52,7 @@ class BellEnds:
 
 
 @dataclass(frozen=True)
-class Task:
+class RoleTask:
     """All that a role is given."""
 
     role: int  # its place in control.py
@@ -68,7 +68,7 @@ class Task:
     model_file: Path
     from_model: Path | None  # weights to begin with
     control: Address
-    board: Address
+    weights: Address
     slots: tuple[Address, ...]  # of all actors
     work: BellEnds  # the learner's
     room: tuple[BellEnds, ...]  # of all actors
@@ -87,7 +87,7 @@ class Task:
         return find_env(self.env, self.config.env, self.config.imports)
 
 
-def live(role: Callable[[Task, Pulse], None], task: Task) -> None:
+def live(role: Callable[[RoleTask, Pulse], None], task: RoleTask) -> None:
     """A whole child. Its faults leave through the door; one that the user can mend as a sentence."""
     _end_with_parent()
     for number in STOP_SIGNALS:

@@ -1,31 +1,31 @@
 """The greedy actor in a process of its own: plays the newest weights on its own schedule and stalls nobody."""
 
 from fastdqn import seeding
-from fastdqn.processes.board import Board
 from fastdqn.processes.build_roles import build_greedy_player
-from fastdqn.processes.child import HELLO, SCORE, Task
+from fastdqn.processes.child import HELLO, SCORE, RoleTask
 from fastdqn.processes.control import Pulse
 from fastdqn.processes.shared import open_shared
 from fastdqn.processes.slots import StoppedError
+from fastdqn.processes.weights import SharedWeights
 from fastdqn.runner.limits import Every, evaluation_interval
 
 LOOKS_A_SECOND = 20
 
 
-def judge(task: Task, pulse: Pulse) -> None:
+def judge(task: RoleTask, pulse: Pulse) -> None:
     """Whenever so many steps have passed, the weights of that moment; in the end the final ones."""
     config, kind, control = task.config, task.kind(), pulse.control
     lanes = min(config.evaluator.lanes, config.evaluator.episodes)
     evaluator, network = build_greedy_player(config, kind, task.device, task.network, lanes)
     if config.dump.every:
         evaluator.recorder = task.recorder(kind, network)
-    board = Board(open_shared(task.board), network)
+    shared = SharedWeights(open_shared(task.weights), network)
     due, version, judged_update = Every(evaluation_interval(config)), 0, -1
     task.door.send((HELLO, {}))
     while True:
         pulse.beat()
         final = int(control["final_version"][0])
-        newest = board.newer(version, network) if final or due.would_pass(board.step) else None
+        newest = shared.newer(version, network) if final or due.would_pass(shared.step) else None
         if newest is None:
             if final:  # judged already, or nothing to judge
                 task.door.send((SCORE, None))

@@ -7,12 +7,12 @@ due and no slot is filled, the actors only when all of theirs are, and neither c
 import torch
 
 from fastdqn.actor.games import Game
-from fastdqn.processes.board import Board
 from fastdqn.processes.build_roles import build_trainer, section_of
-from fastdqn.processes.child import DONE, HELLO, NOTE, ROW, Task
+from fastdqn.processes.child import DONE, HELLO, NOTE, ROW, RoleTask
 from fastdqn.processes.control import Pulse
 from fastdqn.processes.shared import open_shared
 from fastdqn.processes.slots import SlotSource
+from fastdqn.processes.weights import SharedWeights
 from fastdqn.run.model import facts_of, load_model, save_model
 from fastdqn.runner.limits import Every, Limits
 from fastdqn.schedules import exploration, learning_rate, priority_beta
@@ -22,7 +22,7 @@ STOPPED = "stopped"  # by the parent, which knows why
 UPDATES_BETWEEN_LOOKS = 1  # of a learner that runs free: then it looks for blocks again
 
 
-def learn(task: Task, pulse: Pulse) -> None:
+def learn(task: RoleTask, pulse: Pulse) -> None:
     role = LearnerRole(task, pulse)
     task.door.send((HELLO, {"notes": role.parts.notes}))
     try:
@@ -34,7 +34,7 @@ def learn(task: Task, pulse: Pulse) -> None:
 
 
 class LearnerRole:
-    def __init__(self, task: Task, pulse: Pulse) -> None:
+    def __init__(self, task: RoleTask, pulse: Pulse) -> None:
         self.config, self.pulse, self._control = task.config, pulse, pulse.control
         self.parts = parts = build_trainer(
             task.config, task.kind(), task.device, task.network, folder=task.model_file.parent
@@ -49,7 +49,7 @@ class LearnerRole:
         ]
         self._last = 0  # the actor whose slot was taken last
         self._door, self._model_file = task.door, task.model_file
-        self._board = Board(open_shared(task.board), parts.learner.online)
+        self._shared = SharedWeights(open_shared(task.weights), parts.learner.online)
         sections = [section_of(self.config, number) for number in range(self.config.actor.count)]
         self.limits = Limits(self.config.limits, max(lanes.stop - lanes.start for lanes in sections))
         self._wait_time = parts.timers["wait"]
@@ -80,7 +80,7 @@ class LearnerRole:
         self._log()
         self._publish()
         self.save()
-        self._control["final_version"][0] = self._board.version
+        self._control["final_version"][0] = self._shared.version
         return reason
 
     def _take_held(self) -> str:
@@ -175,7 +175,7 @@ class LearnerRole:
     def _publish(self) -> None:
         step, update = self.parts.ratio.steps, self.parts.learner.updates
         self.parts.learner.settle()
-        self._board.publish(self.parts.learner.online.state_dict(), step, update)
+        self._shared.publish(self.parts.learner.online.state_dict(), step, update)
         self._published = step, update
 
     def _log(self) -> None:

@@ -23,9 +23,20 @@ from fastdqn.errors import RoleError, UserError
 from fastdqn.evaluator import Score
 from fastdqn.prepare import Job
 from fastdqn.processes.actor import play
-from fastdqn.processes.board import board_fields
 from fastdqn.processes.build_roles import section_of
-from fastdqn.processes.child import DONE, FAULT, HELLO, NOTE, ROW, SCORE, STACK_SIGNAL, STOP_SIGNALS, BellEnds, Task, live
+from fastdqn.processes.child import (
+    DONE,
+    FAULT,
+    HELLO,
+    NOTE,
+    ROW,
+    SCORE,
+    STACK_SIGNAL,
+    STOP_SIGNALS,
+    BellEnds,
+    RoleTask,
+    live,
+)
 from fastdqn.processes.control import EVALUATOR, FIRST_ACTOR, LEARNER, control_fields
 from fastdqn.processes.evaluator import judge
 from fastdqn.processes.figures import Figures
@@ -34,6 +45,7 @@ from fastdqn.processes.lives import MOST_DEATHS_AT_BIRTH, Lives, Watch
 from fastdqn.processes.shared import Shared, make_shared
 from fastdqn.processes.sharing import NO_GUARD, check_that_it_travels, core_plan, thread_plan, with_env_threads
 from fastdqn.processes.slots import push_of, slot_fields
+from fastdqn.processes.weights import weight_fields
 from fastdqn.runner.limits import Limits
 from fastdqn.runner.ports import Stop
 
@@ -55,8 +67,8 @@ class Placed:
 
     name: str
     role: int
-    main: Callable[[Task, Any], None]
-    task: Task
+    main: Callable[[RoleTask, Any], None]
+    task: RoleTask
     lives: Lives
     process: BaseProcess | None = None
     door: Connection | None = None
@@ -112,7 +124,7 @@ class ProcessRunner:
 
     def _plan(self, model_file: Path, from_model: Path | None) -> list[Placed]:
         job, config, actors = self.job, self.config, self.config.actor.count
-        board = self._make(board_fields(build_network(config, job.kind, job.own_network)), "the weights board")
+        shared = self._make(weight_fields(build_network(config, job.kind, job.own_network)), "the shared weights")
         room = []
         for number in range(actors):
             lanes = section_of(config, number)
@@ -132,7 +144,7 @@ class ProcessRunner:
             "model_file": model_file.absolute(),
             "from_model": from_model.absolute() if from_model is not None else None,
             "control": self.control.address,
-            "board": board.address,
+            "weights": shared.address,
             "slots": tuple(shared.address for shared in self._slots),
             "work": work,
             "room": tuple(room),
@@ -140,10 +152,10 @@ class ProcessRunner:
         }
         cores = core_plan(sorted(os.sched_getaffinity(0)), actors) if config.processes.affinity else [()] * (2 + actors)
 
-        def placed(name: str, role: int, main: Callable[[Task, Any], None], device: str, **more: Any) -> Placed:
+        def placed(name: str, role: int, main: Callable[[RoleTask, Any], None], device: str, **more: Any) -> Placed:
             stack_file = (self._folder / f"{name}.stack").absolute()
             how = shared_by_all | {"role": role, "device": device, "stack_file": stack_file, "cores": cores[role]} | more
-            return Placed(name, role, main, Task(**how), Lives())
+            return Placed(name, role, main, RoleTask(**how), Lives())
 
         alone = with_env_threads(config, job.kind.settings, 1)
         shared_env = with_env_threads(config, job.kind.settings, threads.env)

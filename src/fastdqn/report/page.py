@@ -17,7 +17,7 @@ from fastdqn import __version__
 from fastdqn.errors import UserError
 from fastdqn.report.headline import claims, headline, machine_key, machine_name
 from fastdqn.report.records import Record, load_records
-from fastdqn.report.sections import Block, anchor_of, blocks_of
+from fastdqn.report.sections import Element, anchor_of, blocks_of
 from fastdqn.report.tables import flat_items
 
 KINDS = {
@@ -46,7 +46,7 @@ class Section:
     measuring: list[tuple[str, str]]
     settings: list[tuple[str, str]]
     notes: list[str]
-    blocks: list[Block]
+    blocks: list[Element]
 
 
 @dataclass(frozen=True)

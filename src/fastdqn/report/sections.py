@@ -48,7 +48,7 @@ class Figure:
     key: str
     heading: str
     caption: str
-    views: list[tuple[str, Markup]]  # (name, picture); with more than one the reader chooses
+    views: list[tuple[str, Markup]]  # (name, image); with more than one the reader chooses
     legend: list[tuple[str, str, str]] = field(default_factory=list)  # (style, glyph, words)
     toggles: list[Toggle] = field(default_factory=list)
     table: Table | None = None  # the same as numbers, folded away
@@ -62,11 +62,11 @@ class Callout:
     kind: str = "callout"
 
 
-Block = Figure | Table | Callout
+Element = Figure | Table | Callout
 
 
-def blocks_of(record: Record, anchor: str) -> list[Block]:
-    makers: dict[str, Callable[[Record, str], list[Block]]] = {
+def blocks_of(record: Record, anchor: str) -> list[Element]:
+    makers: dict[str, Callable[[Record, str], list[Element]]] = {
         "ladder": _ladder,
         "sweep": _sweep,
         "growth": _growth,
@@ -83,12 +83,12 @@ def _verdict_legend(rows: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     return [(verdict.style, verdict.glyph, verdict.word) for verdict in verdicts]
 
 
-def _ladder(record: Record, anchor: str) -> list[Block]:
+def _ladder(record: Record, anchor: str) -> list[Element]:
     rows, ceiling = record.rows, record.table("ceiling")
     caption = f"The full-coloured end of a bar is what its rung gained or lost. {WAVERING}"
     if words := str(ceiling.get("words") or ""):
         caption += f" The ceiling is {words}."
-    blocks: list[Block] = []
+    blocks: list[Element] = []
     if _was_timed(rows):
         draw = partial(ladder_chart, rows, ceiling)
         blocks.append(_figure(anchor, "speed", "Speed by rung", caption, draw, _verdict_legend(rows)))
@@ -103,11 +103,11 @@ def _was_timed(rows: list[dict[str, Any]]) -> bool:
 
 def _figure(anchor: str, name: str, heading: str, caption: str, draw: Any, legend: Any = (), half: bool = False) -> Figure:
     key = f"{anchor}-{name}"
-    picture = both_widths(key, draw, HALF) if half else both_widths(key, draw)
-    return Figure(key, heading, caption, [("", picture)], list(legend), half=half)
+    image = both_widths(key, draw, HALF) if half else both_widths(key, draw)
+    return Figure(key, heading, caption, [("", image)], list(legend), half=half)
 
 
-def _split_figure(rows: list[dict[str, Any]], anchor: str) -> list[Block]:
+def _split_figure(rows: list[dict[str, Any]], anchor: str) -> list[Element]:
     rows = [row for row in rows if has_split(row)]
     if not rows:
         return []
@@ -120,13 +120,13 @@ def _split_figure(rows: list[dict[str, Any]], anchor: str) -> list[Block]:
     return [Figure(key, "Where the time goes", caption, views, legend, table=split_table(f"{key}-table", rows))]
 
 
-def _curves(record: Record, anchor: str) -> list[Block]:
+def _curves(record: Record, anchor: str) -> list[Element]:
     by_steps = curve_series(record.metrics, "rung", "step")
     by_minutes = curve_series(record.metrics, "rung", "seconds", unit=60.0)
     return [_curves_figure(record, anchor, by_steps, by_minutes, _target(record))] if by_steps else []
 
 
-def _minutes(record: Record, anchor: str) -> list[Block]:
+def _minutes(record: Record, anchor: str) -> list[Element]:
     rows = [row for row in record.rows if _learning_was_measured(row)]
     if not any(number(row.get("minutes_to_target")) is not None for row in rows):
         return []
@@ -180,7 +180,7 @@ def _target(record: Record) -> float | None:
     return next((value for wish in wishes if (value := number(wish)) is not None), None)
 
 
-def _sweep(record: Record, anchor: str) -> list[Block]:
+def _sweep(record: Record, anchor: str) -> list[Element]:
     rows, settings = record.rows, record.rows[0].get("settings")
     swept = [row for row in rows if isinstance(row.get("settings"), dict)] or rows  # the environment alone has none
     setting = ", ".join(settings) if isinstance(settings, dict) else str(rows[0].get("key") or "value")
@@ -188,7 +188,7 @@ def _sweep(record: Record, anchor: str) -> list[Block]:
     def verdict_of(row: dict[str, Any]) -> Verdict:
         return speed_verdict(row, baseline=row is rows[0])
 
-    blocks: list[Block] = []
+    blocks: list[Element] = []
     has_minutes = any(number(row.get("minutes_to_target")) is not None for row in rows)
     if _was_timed(rows):
         draw = partial(sweep_chart, swept, setting, "steps_per_second", "steps per second", verdict_of)
@@ -208,9 +208,9 @@ def _sweep(record: Record, anchor: str) -> list[Block]:
     return blocks + _curves(record, anchor)
 
 
-def _growth(record: Record, anchor: str) -> list[Block]:
+def _growth(record: Record, anchor: str) -> list[Element]:
     """A chart per setting that grew, each with the run as it is among its points."""
-    base, blocks = next((row for row in record.rows if not row.get("setting")), None), list[Block]()
+    base, blocks = next((row for row in record.rows if not row.get("setting")), None), list[Element]()
 
     def verdict_of(row: dict[str, Any]) -> Verdict:
         return speed_verdict(row, baseline=not row.get("setting"))
@@ -233,8 +233,8 @@ def _with_value(base: dict[str, Any], setting: str, record: Record) -> dict[str,
     return base | {"settings": {setting: record.table("base").get(setting.rsplit(".", 1)[-1])}}
 
 
-def _profile(record: Record, anchor: str) -> list[Block]:
-    blocks: list[Block] = [Callout(advice)] if (advice := record.text("advice")) else []
+def _profile(record: Record, anchor: str) -> list[Element]:
+    blocks: list[Element] = [Callout(advice)] if (advice := record.text("advice")) else []
     whole = next((row for row in record.rows if row.get("share") is None), {})
     run = {"label": "whole run", "split": record.table("split"), "steps_per_second": whole.get("steps_per_second")}
     if has_split(run):
@@ -246,7 +246,7 @@ def _profile(record: Record, anchor: str) -> list[Block]:
     return [*blocks, profile_table(f"{anchor}-table", record.rows)]
 
 
-def _envs(record: Record, anchor: str) -> list[Block]:
+def _envs(record: Record, anchor: str) -> list[Element]:
     rows = [row for row in record.rows if number(row.get("steps_per_second")) is not None and number(row.get("lanes"))]
     plain = [{key: value for key, value in row.items() if key != "name"} for row in record.rows]
     table = plain_table(f"{anchor}-table", "The environment alone, by lanes and threads", plain)
@@ -256,9 +256,9 @@ def _envs(record: Record, anchor: str) -> list[Block]:
     return [_figure(anchor, "lanes", "The environment alone", caption, partial(lanes_chart, rows)), table]
 
 
-def _peers(record: Record, anchor: str) -> list[Block]:
+def _peers(record: Record, anchor: str) -> list[Element]:
     rows, peer = record.rows, headline.peer_name(record)
-    blocks: list[Block] = []
+    blocks: list[Element] = []
     if any(number(row.get("ratio")) is not None for row in rows):
         caption = f"Right of the line is faster than {peer}. Whiskers: 95 % interval of the ratio."
         draw = partial(ratio_chart, rows, peer)
@@ -266,12 +266,12 @@ def _peers(record: Record, anchor: str) -> list[Block]:
     return [*blocks, peers_table(f"{anchor}-table", rows)]
 
 
-def _run(record: Record, anchor: str) -> list[Block]:
+def _run(record: Record, anchor: str) -> list[Element]:
     """Finished runs: their curves, and the last evaluation of each."""
     return [*_curves(record, anchor), runs_table(f"{anchor}-table", record.rows)]
 
 
-def _other(record: Record, anchor: str) -> list[Block]:
+def _other(record: Record, anchor: str) -> list[Element]:
     named = [{"label": f"repeat {place}"} | row for place, row in enumerate(record.rows, start=1)]
     rows = [row for row in named if number(row.get("steps_per_second")) is not None]
     table = plain_table(f"{anchor}-table", "What was measured", named)

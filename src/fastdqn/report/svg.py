@@ -1,15 +1,15 @@
-"""A drawing: shapes with classes that the style sheet colours, so that one picture serves light, dark and paper."""
+"""A drawing: shapes with classes that the style sheet colours, so that one image serves light, dark and paper."""
 
 from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
-WIDE, NARROW = 1080, 350  # each picture is drawn for both widths; the style sheet shows the one that fits
+WIDE, NARROW = 1080, 350  # each image is drawn for both widths; the style sheet shows the one that fits
 CHARACTER = 7.8  # px a character of 13 px takes in the widest of the usual fonts
 
 
 class Drawing:
-    """Collects shapes in drawing order. Coordinates are px of a picture `width` wide."""
+    """Collects shapes in drawing order. Coordinates are px of an image `width` wide."""
 
     def __init__(self, width: int, height: float, title: str, description: str) -> None:
         self.width, self.height, self.title, self.description = width, height, title, description
@@ -77,9 +77,9 @@ Draw = Callable[[int], Drawing]
 
 
 def both_widths(key: str, draw: Draw, wide: int = WIDE) -> Markup:
-    """The picture for a wide and for a narrow place."""
-    pictures = [(name, draw(width).markup(f"{key}-{name}")) for name, width in (("wide", wide), ("narrow", NARROW))]
-    return Markup("").join(Markup('<div class="{}">{}</div>').format(name, picture) for name, picture in pictures)
+    """The image for a wide and for a narrow place."""
+    images = [(name, draw(width).markup(f"{key}-{name}")) for name, width in (("wide", wide), ("narrow", NARROW))]
+    return Markup("").join(Markup('<div class="{}">{}</div>').format(name, image) for name, image in images)
 
 
 def shortened(words: str, room: float, character: float = CHARACTER) -> str:

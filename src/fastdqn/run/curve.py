@@ -1,4 +1,4 @@
-"""The learning curve as a picture."""
+"""The learning curve as an image."""
 
 from pathlib import Path
 from typing import Any

@@ -145,7 +145,7 @@ def check_device(device: str) -> None:
 
 
 def choose_device(wanted: str, large_network: bool) -> str:
-    """auto: a CUDA GPU for convolutions over large pictures, the CPU for networks so small that launching a kernel
+    """auto: a CUDA GPU for convolutions over large images, the CPU for networks so small that launching a kernel
     takes longer than computing it."""
     if wanted != "auto":
         check_device(wanted)

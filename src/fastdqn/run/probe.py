@@ -32,7 +32,7 @@ from fastdqn.runner.ports import Stop
 from fastdqn.transition import Block
 
 CAPACITY = 20_000  # rows of a probe's replay: large enough to draw from, small enough to fill at once
-FILLED_ROWS, FILLED_PICTURES = 10_000, 2_000  # rows played before the first update; large pictures take longer
+FILLED_ROWS, FILLED_IMAGES = 10_000, 2_000  # rows played before the first update; large images take longer
 LONGEST_FILL_SECONDS = 6.0  # a slow environment has filled less by then
 KEPT_ROUNDS = 16  # of play, that a whole replay is filled with
 LARGE_PICTURE = 36 * 36
@@ -125,7 +125,7 @@ def probe_config(config: Config, kind: EnvKind, whole_replay: bool = False) -> C
     smallest = 8 * lanes * (stack + config.replay.n_step)
     capacity = config.replay.capacity if whole_replay else min(config.replay.capacity, max(CAPACITY, smallest))
     large = len(kind.spec.obs_shape) == 3 and kind.spec.obs_shape[-1] * kind.spec.obs_shape[-2] >= LARGE_PICTURE
-    filled = min(capacity, max(FILLED_PICTURES if large else FILLED_ROWS, smallest // 4))
+    filled = min(capacity, max(FILLED_IMAGES if large else FILLED_ROWS, smallest // 4))
     return config.model_copy(
         update={
             "replay": config.replay.model_copy(update={"capacity": capacity, "warmup_steps": filled}),

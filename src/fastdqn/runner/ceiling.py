@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fastdqn import seeding
-from fastdqn.device.dice import Dice, remainder
+from fastdqn.device.counter_rng import CounterRng, remainder
 from fastdqn.device.graphs import Graphed, as_it_is
 from fastdqn.env.base import LaneEnv
 from fastdqn.env.device_snake import DeviceSnake
@@ -49,12 +49,12 @@ class BoardsAlone:
 
     def __init__(self, boards: DeviceSnake, seed: int) -> None:
         device = boards.answer.reward.device
-        self._boards, self._dice = boards, Dice(seeding.integer(seed, "env alone"), device)
+        self._boards, self._rng = boards, CounterRng(seeding.integer(seed, "env alone"), device)
         self._steps = torch.zeros((), dtype=torch.int64, device=device)
         self._tick = (Graphed if device.type == "cuda" else as_it_is)(self._tick_on_device)
 
     def _tick_on_device(self) -> None:
-        actions = remainder(self._dice.throw(self._boards.num_lanes), self._boards.spec.num_actions)
+        actions = remainder(self._rng.bits(self._boards.num_lanes), self._boards.spec.num_actions)
         self._boards.step(actions)
         self._steps += (~self._boards.answer.first).sum()
 

@@ -1,6 +1,6 @@
 """bfloat16 in compiled loops. Numba has no such float: it is an uint16 there, the upper half of a float32.
 
-A loop that reads with `as_float` and writes with `in_form_of` is compiled for both forms, float32 and short. Numba keeps
+A loop that reads with `to_float32` and writes with `in_dtype_of` is compiled for float32 and for bfloat16. Numba keeps
 what it has compiled by the file of the loop alone: after a change here, touch the files of the loops.
 """
 
@@ -18,7 +18,7 @@ HALF = np.uint32(0x7FFF)  # one less than half of what the lower 16 bits hold
 NOT_A_NUMBER = np.uint16(0x7FC0)
 
 
-def _as_float(typing: Any, number: Any) -> Any:
+def _to_float32(typing: Any, number: Any) -> Any:
 
     def widen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         bits = builder.shl(builder.zext(args[0], ir.IntType(32)), ir.Constant(ir.IntType(32), 16))
@@ -37,27 +37,27 @@ def _bits_of(typing: Any, number: Any) -> Any:
     return types.uint32(types.float32), cast
 
 
-as_float: Any = intrinsic(_as_float)  # a float32 from itself or from its upper half
+to_float32: Any = intrinsic(_to_float32)  # a float32 from itself or from its upper half
 bits_of: Any = intrinsic(_bits_of)
 
 
 @loose_kernel
-def shortened(number: float) -> np.uint16:
+def to_bfloat16(number: float) -> np.uint16:
     """To the nearest number with half the bits, ties to even, as torch rounds."""
     bits = bits_of(number)
     rounded = np.uint16((bits + HALF + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
     return NOT_A_NUMBER if number != number else rounded
 
 
-def in_form_of(example: Any, number: Any) -> Any:
+def in_dtype_of(example: Any, number: Any) -> Any:
     """A float32 as it is, or shortened where `example` is short."""
     raise TypeError("for compiled loops")
 
 
-@overload(in_form_of)
-def _in_form_of(example: Any, number: Any) -> Callable[[Any, Any], Any]:
+@overload(in_dtype_of)
+def _in_dtype_of(example: Any, number: Any) -> Callable[[Any, Any], Any]:
     def short(example: Any, number: Any) -> Any:
-        return shortened(number)
+        return to_bfloat16(number)
 
     def same(example: Any, number: Any) -> Any:
         return number

@@ -1,9 +1,9 @@
-"""A network as a chain of layers whose passes, forward and back, are written out (hand_written.py puts them together).
+"""A network as a chain of layers whose forward and backward passes are hand-written (hand_written.py puts them together).
 
     y = x W' + b        dx = dy W       dW = dy' x      db = sum of dy
     y = max(x, 0)       dx = dy where y > 0
 
-Weights are computed with in the format of the passes: the network's own in float32, shortened copies otherwise. Where the
+Passes use the network's own weights in float32, and bfloat16 copies otherwise. Where the
 network scales its input, the first weights are scaled instead: they are fewer than the pixels, and bytes are exact in every
 format.
 """
@@ -37,7 +37,7 @@ def why_no_chain(network: QNetwork) -> str:
         return f"it has a hook at {hooked or 'the whole'}"
     strange = next((layer for layer in network.layers if not _is_known(layer)), None)
     if strange is not None:
-        return f"it has a layer that is not written out ({type(strange).__name__})"
+        return f"it has a layer that is not hand-written ({type(strange).__name__})"
     chain = _with_relus(network.layers)
     if chain is None or type(chain[-1][0]) not in (nn.Linear, Dueling) or chain[-1][1]:
         return "it is no chain of layers and ReLUs that ends with a linear layer"
@@ -91,8 +91,8 @@ def _is_known(layer: nn.Module) -> bool:
 class Chain:
     """Passes through a network's layers, with its weights as they are computed with."""
 
-    def __init__(self, network: QNetwork, dtype: torch.dtype, fold: bool = False, short_gradients: bool = False) -> None:
-        """`fold`: the first convolution reads blocks of pixels as channels (folding.py), where it can. `short_gradients`:
+    def __init__(self, network: QNetwork, dtype: torch.dtype, fold: bool = False, bfloat16_gradients: bool = False) -> None:
+        """`fold`: the first convolution reads blocks of pixels as channels (folding.py), where it can. `bfloat16_gradients`:
         those of products stay in `dtype`, in `gradients` and not in the weights' own `grad`."""
         chain = chain_of(network)
         assert chain is not None, "build.py asks why_not_by_hand first"
@@ -106,28 +106,28 @@ class Chain:
             for number, (layer, relu) in enumerate(chain)
         ]
         self._copies = Copies(self.weights, dtype)
-        taken = iter(self._copies.taken)
-        self._taken = [[next(taken) for _ in own] for own in self._own]
+        cast = iter(self._copies.cast)
+        self._cast = [[next(cast) for _ in own] for own in self._own]
         for number, (layer, _) in enumerate(chain):
             if isinstance(layer, nn.LayerNorm):  # computed in float32, and so are its weights
-                self._taken[number] = [weight.data for weight in self._own[number]]
+                self._cast[number] = [weight.data for weight in self._own[number]]
         first = self._own[self._first][0]
         self._prepare = make_prepare(dtype, self._layout, first.device.type)
         self._reworked = self._scale != 1.0 or self._folding is not None  # the first weights: no plain copy will do
         if self._reworked:
             shape = first.shape if self._folding is None else self._folding.kernel_shape(first)
             layout = self._layout if self._folding is None else torch.channels_last
-            self._taken[self._first][0] = torch.empty(shape, dtype=dtype, device=first.device).contiguous(
+            self._cast[self._first][0] = torch.empty(shape, dtype=dtype, device=first.device).contiguous(
                 memory_format=layout if first.dim() == 4 else torch.preserve_format
             )
-        self._short: dict[Tensor, Tensor] = {}  # weight -> its gradient, where that is short
-        if short_gradients and dtype != torch.float32:
+        self._bfloat16: dict[Tensor, Tensor] = {}  # weight -> its gradient, where that is bfloat16
+        if bfloat16_gradients and dtype != torch.float32:
             products = [layer.weight for layer, _ in chain if isinstance(layer, nn.Linear)]
             if self._reworked and products and products[0] is first:  # so is its gradient, in float32
                 products = products[1:]
-            self._short = {weight: torch.zeros_like(weight.data, dtype=dtype) for weight in products}
+            self._bfloat16 = {weight: torch.zeros_like(weight.data, dtype=dtype) for weight in products}
         self._moves = Moves(self.weights)
-        self.take_weights()
+        self.cast_weights()
 
     @property
     def weights(self) -> list[Tensor]:
@@ -141,27 +141,27 @@ class Chain:
 
     @property
     def copies(self) -> list[Tensor | None]:
-        """The shortened weights, for whoever keeps them up; None for those that are none, or more than a copy."""
+        """The bfloat16 weights, for whoever keeps them up; None for those that are none, or more than a copy."""
         first = self._own[self._first][0] if self._reworked else None
-        pairs = [pair for own, taken in zip(self._own, self._taken, strict=True) for pair in zip(own, taken, strict=True)]
-        return [None if own is first or taken.dtype == own.dtype else taken for own, taken in pairs]
+        pairs = [pair for own, cast in zip(self._own, self._cast, strict=True) for pair in zip(own, cast, strict=True)]
+        return [None if own is first or cast.dtype == own.dtype else cast for own, cast in pairs]
 
-    def take_weights(self) -> None:
-        """The weights anew, shortened, scaled and folded where they are not computed with as they are."""
+    def cast_weights(self) -> None:
+        """Casts, scales and folds the weights again, where the passes do not use them as they are."""
         self._copies.take()
         self._rework_first()
 
     def keep_up(self) -> None:
         """The same where somebody keeps up the `copies`, unless others have moved the weights."""
-        self.take_weights() if self.has_moved() else self._rework_first()
+        self.cast_weights() if self.has_moved() else self._rework_first()
 
     def _rework_first(self) -> None:
         if not self._reworked:
             return
-        own, taken = self._own[self._first][0].data, self._taken[self._first][0]
+        own, cast = self._own[self._first][0].data, self._cast[self._first][0]
         if self._folding is not None:
-            own, taken = self._folding.in_blocks(own), self._folding.as_blocks(taken)
-        torch.mul(own, self._scale, out=taken)
+            own, cast = self._folding.in_blocks(own), self._folding.as_blocks(cast)
+        torch.mul(own, self._scale, out=cast)
 
     def has_moved(self) -> bool:
         """Whether others have moved the weights since this was last asked."""
@@ -170,7 +170,7 @@ class Chain:
     def prepared(self, state: Tensor) -> Tensor:
         """The state in the format and layout that is computed in; not scaled, the first weights are."""
         if self._folding is not None:
-            return self._folding.picture(state, self._dtype)
+            return self._folding.image(state, self._dtype)
         return self._prepare(state)
 
     def outputs(self, x: Tensor) -> Tensor:
@@ -183,46 +183,46 @@ class Chain:
     def forward(self, x: Tensor) -> list[Tensor]:
         """What goes into each layer, and last what comes out."""
         passed = [x]
-        for layer, taken in zip(self._layers, self._taken, strict=True):
-            passed.append(layer.forward(passed[-1], taken))
+        for layer, cast in zip(self._layers, self._cast, strict=True):
+            passed.append(layer.forward(passed[-1], cast))
         return passed
 
-    def backward(self, passed: Sequence[Tensor], slope: Tensor) -> None:
-        """Fills the gradients of the network's weights from the slope of the loss at its output."""
+    def backward(self, passed: Sequence[Tensor], grad_out: Tensor) -> None:
+        """Fills the gradients of the network's weights from the gradient of the loss at its output."""
         for number in range(len(self._layers) - 1, self._first - 1, -1):
             layer, goes_on = self._layers[number], number > self._first  # below the first weights nobody asks
             if layer.relu:
-                slope = torch.ops.aten.threshold_backward(slope, passed[number + 1], 0)
+                grad_out = torch.ops.aten.threshold_backward(grad_out, passed[number + 1], 0)
             gradients = [self._gradient_of(weight) for weight in self._own[number]]
-            slope = layer.backward(passed[number], slope, self._taken[number], gradients, goes_on)
+            grad_out = layer.backward(passed[number], grad_out, self._cast[number], gradients, goes_on)
         first = self._own[self._first][0].grad
         if self._scale != 1.0 and first is not None:
             first *= self._scale
 
     def _gradient_of(self, weight: Tensor) -> Tensor:
         """The gradient's own memory: nothing is allocated for it after the first update."""
-        if weight in self._short:
-            return self._short[weight]
+        if weight in self._bfloat16:
+            return self._bfloat16[weight]
         if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
         return weight.grad
 
 
 class Copies:
-    """The weights in another format: one stretch of memory if they are one, so that one kernel copies them."""
+    """The weights in another dtype: one buffer if they are one, so that one kernel copies them."""
 
     def __init__(self, weights: list[Tensor], dtype: torch.dtype) -> None:
         own = [weight.data for weight in weights]
-        self.taken, self._from, self._to = own, list[Tensor](), list[Tensor]()
+        self.cast, self._from, self._to = own, list[Tensor](), list[Tensor]()
         if dtype == torch.float32:
             return
         flat = flat_of(own)
         if flat is None:
             self._from, self._to = own, [weight.to(dtype) for weight in own]
-            self.taken = list(self._to)
+            self.cast = list(self._to)
         else:
             self._from, self._to = [flat], [flat.to(dtype)]
-            self.taken = [like_in(self._to[0], weight) for weight in own]
+            self.cast = [like_in(self._to[0], weight) for weight in own]
 
     def take(self) -> None:
         if self._to:
@@ -242,14 +242,14 @@ class Moves:
         return before != self._versions
 
 
-class Step(Protocol):
-    """One layer's passes. `taken` are its weights as they are computed with, `gradients` those of its own, to be filled."""
+class LayerPasses(Protocol):
+    """One layer's passes. `cast` are its weights in the dtype of the passes, `gradients` are to be filled."""
 
     relu: bool  # follows it
 
-    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor: ...
-    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
-        """Gives the slope at its input, if it `goes_on` from there."""
+    def forward(self, x: Tensor, cast: list[Tensor]) -> Tensor: ...
+    def backward(self, into: Tensor, grad_out: Tensor, cast: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        """Gives the gradient at its input, if the backward pass `goes_on` from there."""
         ...
 
 
@@ -257,29 +257,29 @@ class FlattenLayer:
     def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
         self.relu = relu
 
-    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
+    def forward(self, x: Tensor, cast: list[Tensor]) -> Tensor:
         flat = x.flatten(1)
         return flat.relu() if self.relu else flat  # not in place: it may be the batch itself
 
-    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
-        return slope.view(into.shape) if into.is_contiguous() else slope.reshape(into.shape)
+    def backward(self, into: Tensor, grad_out: Tensor, cast: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        return grad_out.view(into.shape) if into.is_contiguous() else grad_out.reshape(into.shape)
 
 
 class LinearLayer:
     def __init__(self, layer: nn.Module, relu: bool, folding: Folding | None) -> None:
         self.relu = relu
 
-    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
-        weight, bias = taken
+    def forward(self, x: Tensor, cast: list[Tensor]) -> Tensor:
+        weight, bias = cast
         if self.relu:
             return torch._addmm_activation(bias, x, weight.t())  # a product, then ReLU, in one kernel on a GPU
         return torch.nn.functional.linear(x, weight, bias)
 
-    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+    def backward(self, into: Tensor, grad_out: Tensor, cast: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
         of_weight, of_bias = gradients
-        product(slope.t(), into, of_weight)
-        torch.sum(slope, 0, dtype=torch.float32, out=of_bias)
-        return slope @ taken[0] if goes_on else slope
+        product(grad_out.t(), into, of_weight)
+        torch.sum(grad_out, 0, dtype=torch.float32, out=of_bias)
+        return grad_out @ cast[0] if goes_on else grad_out
 
 
 class ConvLayer:
@@ -291,32 +291,32 @@ class ConvLayer:
         self._stride, self._padding, self._dilation, self._groups = stride, padding, layer.dilation, layer.groups
         self._ones: dict[int, Tensor] = {}
 
-    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
-        kernel, bias = taken
+    def forward(self, x: Tensor, cast: list[Tensor]) -> Tensor:
+        kernel, bias = cast
         if self.relu and x.is_cuda and self._groups == 1:
             return torch.cudnn_convolution_relu(x, kernel, bias, self._stride, self._padding, self._dilation, self._groups)
         out = torch.conv2d(x, kernel, bias, self._stride, self._padding, self._dilation, self._groups)
         return out.relu_() if self.relu else out
 
-    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+    def backward(self, into: Tensor, grad_out: Tensor, cast: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
         of_kernel, of_bias = gradients
-        sums_apart = slope.is_cuda and slope.is_contiguous(memory_format=torch.channels_last)
+        sums_apart = grad_out.is_cuda and grad_out.is_contiguous(memory_format=torch.channels_last)
         back, kernel, bias = torch.ops.aten.convolution_backward(
-            slope, into, taken[0], [len(of_bias)], self._stride, self._padding, self._dilation, False, [0, 0], self._groups,
-            [goes_on, True, not sums_apart],
+            grad_out, into, cast[0], [len(of_bias)], self._stride, self._padding, self._dilation, False, [0, 0],
+            self._groups, [goes_on, True, not sums_apart],
         )  # fmt: skip
         if self._folding is not None:
             of_kernel, kernel = self._folding.in_blocks(of_kernel), self._folding.as_blocks(kernel)
         of_kernel.copy_(kernel)
-        of_bias.copy_(self._sums(slope) if sums_apart else bias)
-        return back if goes_on else slope
+        of_bias.copy_(self._sums(grad_out) if sums_apart else bias)
+        return back if goes_on else grad_out
 
-    def _sums(self, slope: Tensor) -> Tensor:
-        """Of each channel, as a product with ones: torch's own sum over pictures takes longer than the convolution."""
-        by_channel = slope.permute(0, 2, 3, 1).flatten(0, 2)  # (B * height * width, channels), a view
+    def _sums(self, grad_out: Tensor) -> Tensor:
+        """Of each channel, as a product with ones: torch's own sum over images takes longer than the convolution."""
+        by_channel = grad_out.permute(0, 2, 3, 1).flatten(0, 2)  # (B * height * width, channels), a view
         rows = len(by_channel)
         if rows not in self._ones:
-            self._ones[rows] = torch.ones(1, rows, dtype=slope.dtype, device=slope.device)
+            self._ones[rows] = torch.ones(1, rows, dtype=grad_out.dtype, device=grad_out.device)
         return (self._ones[rows] @ by_channel).squeeze(0)
 
 
@@ -325,22 +325,22 @@ class LayerNormLayer:
         assert isinstance(layer, nn.LayerNorm)
         self.relu, self._shape, self._eps = relu, list(layer.normalized_shape), layer.eps
 
-    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
-        out = self._normed(x.float(), taken)[0].to(x.dtype)
+    def forward(self, x: Tensor, cast: list[Tensor]) -> Tensor:
+        out = self._normed(x.float(), cast)[0].to(x.dtype)
         return out.relu_() if self.relu else out
 
-    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+    def backward(self, into: Tensor, grad_out: Tensor, cast: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
         """The row's mean and spread are worked out anew: that is less than keeping them."""
-        _, mean, spread = self._normed(into.float(), taken)
+        _, mean, spread = self._normed(into.float(), cast)
         back, of_weight, of_bias = torch.ops.aten.native_layer_norm_backward(
-            slope.float(), into.float(), self._shape, mean, spread, *taken, [goes_on, True, True]
+            grad_out.float(), into.float(), self._shape, mean, spread, *cast, [goes_on, True, True]
         )
         gradients[0].copy_(of_weight)
         gradients[1].copy_(of_bias)
-        return back.to(slope.dtype) if goes_on else slope
+        return back.to(grad_out.dtype) if goes_on else grad_out
 
-    def _normed(self, x: Tensor, taken: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        weight, bias = taken
+    def _normed(self, x: Tensor, cast: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        weight, bias = cast
         normed: tuple[Tensor, Tensor, Tensor] = torch.native_layer_norm(x, self._shape, weight, bias, self._eps)
         return normed
 
@@ -352,18 +352,18 @@ class DuelingLayer:
         assert isinstance(layer, Dueling)
         self._layer = layer
 
-    def forward(self, x: Tensor, taken: list[Tensor]) -> Tensor:
-        return torch.nn.functional.linear(x, *self._layer.as_linear(taken))
+    def forward(self, x: Tensor, cast: list[Tensor]) -> Tensor:
+        return torch.nn.functional.linear(x, *self._layer.as_linear(cast))
 
-    def backward(self, into: Tensor, slope: Tensor, taken: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
-        weight, _ = self._layer.as_linear(taken)
+    def backward(self, into: Tensor, grad_out: Tensor, cast: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
+        weight, _ = self._layer.as_linear(cast)
         of_weight = torch.empty_like(weight, dtype=torch.float32)
-        product(slope.t(), into, of_weight)
-        self._layer.split_gradients(of_weight, torch.sum(slope, 0, dtype=torch.float32), gradients)
-        return slope @ weight if goes_on else slope
+        product(grad_out.t(), into, of_weight)
+        self._layer.split_gradients(of_weight, torch.sum(grad_out, 0, dtype=torch.float32), gradients)
+        return grad_out @ weight if goes_on else grad_out
 
 
-_STEPS: dict[type[nn.Module], Callable[[nn.Module, bool, Folding | None], Step]] = {
+_STEPS: dict[type[nn.Module], Callable[[nn.Module, bool, Folding | None], LayerPasses]] = {
     nn.Flatten: FlattenLayer,
     nn.Linear: LinearLayer,
     nn.Conv2d: ConvLayer,

@@ -1,4 +1,4 @@
-"""Passes, loss and the way back through torch.compile (switch `compile`), tried once; where that fails, as they are."""
+"""Forward pass, loss and backward pass through torch.compile (switch `compile`), or without it where that fails."""
 
 from typing import Any
 

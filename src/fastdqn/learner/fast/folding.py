@@ -18,7 +18,7 @@ class Folding:
     def __init__(self, side: int) -> None:
         self.side = side
 
-    def picture(self, state: Tensor, dtype: torch.dtype) -> Tensor:
+    def image(self, state: Tensor, dtype: torch.dtype) -> Tensor:
         """(B, C, H, W) -> (B, side * side * C, H / side, W / side), channels last. Pixels beyond the last whole block are
         left out: the convolution does not reach them."""
         side = self.side
@@ -32,7 +32,7 @@ class Folding:
         return outputs, channels * self.side**2, height // self.side, width // self.side
 
     def in_blocks(self, pixels: Tensor) -> Tensor:
-        """A view (N, H / side, W / side, side, side, C) of pictures or kernels (N, C, H, W)."""
+        """A view (N, H / side, W / side, side, side, C) of images or kernels (N, C, H, W)."""
         rows = split(split(pixels, 3, -1, self.side), 2, -1, self.side)
         return rows.permute(0, 2, 4, 3, 5, 1)
 

@@ -1,4 +1,4 @@
-"""The way back through a network written out (switch `hand_written`): the same gradients without autograd.
+"""A hand-written backward pass (switch `hand_written`): the same gradients without autograd.
 
 Autograd keeps a graph, allocates every gradient anew and walks Python objects that are as slow as the arithmetic of a
 small network. Most networks here are chains of convolutions, ReLUs and linear layers, whose gradients fit on a page
@@ -39,15 +39,15 @@ class HandWritten:
     ) -> None:
         """`dtype` is what the passes are computed in; weights, their gradients and the loss are float32. `fold`: the first
         convolution is folded (folding.py)."""
-        self._mine = Chain(online, dtype, fold, short_gradients=isinstance(optimizer, OnePass))
+        self._mine = Chain(online, dtype, fold, bfloat16_gradients=isinstance(optimizer, OnePass))
         self._theirs = self._mine if target is online else Chain(target, dtype, fold)
         self._rule, self._dtype = loss.bootstrap, dtype
         self._weight = next(online.parameters())
         self._output_gradient = make_output_gradient(loss, self._weight.device.type)
-        self._take_weights = self._mine.take_weights
+        self._cast_weights = self._mine.cast_weights
         if isinstance(optimizer, OnePass):
             optimizer.take(self._mine.weights, self._mine.gradients, self._mine.copies)
-            self._take_weights = self._mine.keep_up
+            self._cast_weights = self._mine.keep_up
 
     @torch.no_grad()
     def look_ahead(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -59,7 +59,7 @@ class HandWritten:
     @torch.no_grad()
     def __call__(self, batch: Batch, *known: Tensor) -> Learned:
         mine, theirs, size = self._mine, self._theirs, len(batch.action)
-        self._take_weights()
+        self._cast_weights()
         self.follow_target()
         if self._rule.needs_online_next:  # one pass for both states: the second half is the next one's
             both = mine.forward(mine.prepared(torch.cat([batch.state, batch.next_state])))
@@ -79,7 +79,7 @@ class HandWritten:
         return learned
 
     def follow_target(self) -> None:
-        """Shortens the target network's weights anew if they moved. Not in a graph: its recording would decide for all."""
+        """Casts the target network's weights again if they moved. Not in a graph: its recording would decide for all."""
         recording = self._weight.is_cuda and torch.cuda.is_current_stream_capturing()
         if self._theirs is not self._mine and not recording and self._theirs.has_moved():
-            self._theirs.take_weights()
+            self._theirs.cast_weights()

@@ -1,7 +1,7 @@
-"""Pictures as the first layer wants them: in the format and layout that the passes are computed in.
+"""Images as the first layer wants them: in the format and layout that the passes are computed in.
 
 On a CPU bytes become bfloat16 with their channels last in one compiled walk; torch needs two, the second of them across the
-whole picture.
+whole image.
 """
 
 from collections.abc import Callable

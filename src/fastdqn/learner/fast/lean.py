@@ -76,7 +76,7 @@ class Buffer:
 
 
 class Norm:
-    """A layer norm with the ReLU behind it, and what its way back needs of the last pass."""
+    """A layer norm with the ReLU behind it, and what its backward pass needs of the last pass."""
 
     def __init__(self, layer: nn.LayerNorm, rows: int) -> None:
         from fastdqn.learner.fast import lean_kernels
@@ -88,11 +88,13 @@ class Norm:
     def forward(self, out: np.ndarray) -> None:
         self._kernels.norm_and_relu(self._weight, self._bias, self._eps, out, self._normed, self._spread)
 
-    def backward(self, slope: np.ndarray, out: np.ndarray, gradients: Sequence[np.ndarray], bias_below: np.ndarray) -> None:
+    def backward(
+        self, grad_out: np.ndarray, out: np.ndarray, gradients: Sequence[np.ndarray], bias_below: np.ndarray
+    ) -> None:
         """Of the first rows of the last pass."""
-        rows, (of_weight, of_bias) = len(slope), gradients
+        rows, (of_weight, of_bias) = len(grad_out), gradients
         passed = (self._weight, self._normed[:rows], self._spread[:rows])
-        self._kernels.through_norm_and_relu(slope, out, *passed, of_weight, of_bias, bias_below)
+        self._kernels.through_norm_and_relu(grad_out, out, *passed, of_weight, of_bias, bias_below)
 
 
 class LeanNetwork:
@@ -105,7 +107,7 @@ class LeanNetwork:
 
         self._kernels = lean_kernels
         self.hidden, self.end = layers, end = layers_of(network)
-        self.dtype = dtype if len(layers) > 1 else torch.float32  # where there is no product nothing is shortened
+        self.dtype = dtype if len(layers) > 1 else torch.float32  # without a product there is nothing to cast
         self.scale = float(network.scale)
         self.head = network.head
         outputs = end.num_actions * end.outputs if isinstance(end, Dueling) else end.out_features
@@ -119,7 +121,7 @@ class LeanNetwork:
         self._take_last_layer()
         own: list[Tensor] = [weight for layer in layers[1:] for weight in layer.linear.parameters()]
         self._of_products, self._copies, self._moves = own, Copies(own, self.dtype), Moves(own)
-        self.weights, self._biases = self._copies.taken[::2], self._copies.taken[1::2]  # of the products: (width, inputs)
+        self.weights, self._biases = self._copies.cast[::2], self._copies.cast[1::2]  # of the products: (width, inputs)
         self._turned = [weight.t() for weight in self.weights]
         self.line = np.zeros(max(self.widths), np.float32)
         self._buffers: dict[int, list[Buffer]] = {}
@@ -127,12 +129,12 @@ class LeanNetwork:
 
     @property
     def copies(self) -> list[Tensor | None]:
-        """The shortened weights, for whoever keeps them up; None where there are none."""
-        short = dict(zip(self._of_products, self._copies.taken, strict=True)) if self.dtype != torch.float32 else {}
+        """The bfloat16 weights, for whoever keeps them up; None where there are none."""
+        short = dict(zip(self._of_products, self._copies.cast, strict=True)) if self.dtype != torch.float32 else {}
         return [short.get(weight) for weight in self.own_weights]
 
     def follow(self) -> None:
-        """Shortens the weights anew if others have moved them."""
+        """Casts the weights again if others have moved them."""
         if self._moves.seen():
             self._copies.take()
 
@@ -169,7 +171,7 @@ class LeanNetwork:
         return outs
 
     def buffers(self, rows: int) -> list[Buffer]:
-        """For what comes out of each layer, or for the slopes there."""
+        """For what comes out of each layer, or for the gradients there."""
         if rows not in self._buffers:
             self._buffers[rows] = self.new_buffers(rows)
         return self._buffers[rows]
@@ -203,7 +205,7 @@ class Views(NamedTuple):
 
     outs: list[Buffer]  # of each layer, for the states
     norms: list[Norm | None]
-    slopes: list[Buffer]  # at each layer: filled on the way back
+    grads_out: list[Buffer]  # at each layer: filled by the backward pass
     online: Tensor  # the outputs for the states
     online_next: Tensor | None  # and for the next ones, if the bootstrap rule asks for them
 
@@ -292,32 +294,32 @@ class Lean:
 
     def _backward(self, state: np.ndarray, views: Views, gradient: Tensor) -> None:
         mine, kernels, of_biases = self._mine, self._kernels, self._bias_gradients
-        outs, norms, slopes = views.outs, views.norms, views.slopes
+        outs, norms, grads_out = views.outs, views.norms, views.grads_out
         of_end, of_end_bias = self._gradients[-1], self._end_bias_gradient
         if mine.many:
             torch.mm(gradient.t(), outs[-2].tensor.float(), out=of_end.tensor)
             torch.sum(gradient, 0, out=of_end_bias)
-            slopes[-2].tensor.copy_(gradient @ mine.last[0])
-            self._through_relu(-2, slopes[-2].array, outs[-2].array, norms[-1])
+            grads_out[-2].tensor.copy_(gradient @ mine.last[0])
+            self._through_relu(-2, grads_out[-2].array, outs[-2].array, norms[-1])
         else:
             known = (outs[-2].array, mine.last_arrays[0], mine.line)
-            filled = (slopes[-2].array, of_end.array, of_biases[-1], of_biases[-2])
+            filled = (grads_out[-2].array, of_end.array, of_biases[-1], of_biases[-2])
             kernels.last_layer_back(gradient.numpy(), *known, *filled)
             if norms[-1] is not None:
-                self._through_relu(-2, slopes[-2].array, outs[-2].array, norms[-1])
+                self._through_relu(-2, grads_out[-2].array, outs[-2].array, norms[-1])
         if isinstance(mine.end, Dueling):
             mine.end.split_gradients(of_end.tensor, of_end_bias, self._of_end)
         for number in range(len(outs) - 2, 0, -1):
-            below, slope = outs[number - 1], slopes[number].tensor
-            torch.mm(slope.t(), below.tensor, out=self._gradients[number].tensor)
-            torch.mm(slope, mine.weights[number - 1], out=slopes[number - 1].tensor)
-            self._through_relu(number - 1, slopes[number - 1].array, below.array, norms[number - 1])
-        kernels.first_layer_back(state.reshape(len(state), -1), mine.scale, slopes[0].array, self._gradients[0].array)
+            below, grad_out = outs[number - 1], grads_out[number].tensor
+            torch.mm(grad_out.t(), below.tensor, out=self._gradients[number].tensor)
+            torch.mm(grad_out, mine.weights[number - 1], out=grads_out[number - 1].tensor)
+            self._through_relu(number - 1, grads_out[number - 1].array, below.array, norms[number - 1])
+        kernels.first_layer_back(state.reshape(len(state), -1), mine.scale, grads_out[0].array, self._gradients[0].array)
 
-    def _through_relu(self, number: int, slope: np.ndarray, out: np.ndarray, norm: Norm | None) -> None:
+    def _through_relu(self, number: int, grad_out: np.ndarray, out: np.ndarray, norm: Norm | None) -> None:
         """Back through the ReLU of a hidden layer, and through the norm before it."""
         of_bias = self._bias_gradients[number]
         if norm is None:
-            self._kernels.through_relu(slope, out, of_bias)
+            self._kernels.through_relu(grad_out, out, of_bias)
         else:
-            norm.backward(slope, out, self._norm_gradients[number], of_bias)
+            norm.backward(grad_out, out, self._norm_gradients[number], of_bias)

@@ -1,13 +1,13 @@
 """The compiled loops of lean.py. Each walks its arrays once and allocates nothing.
 
-What hidden layers give and get, `out` and `slope`, is float32 or bfloat16 (short_kernel.py); the network's values and the
-gradients that are summed here are float32.
+Outputs of hidden layers and gradients there, `out` and `grad_out`, are float32 or bfloat16 (bfloat16_kernel.py); the
+network's values and the gradients that are summed here are float32.
 """
 
 import numpy as np
 
 from fastdqn.device.kernel import loose_kernel
-from fastdqn.learner.fast.bfloat16_kernel import as_float, in_form_of
+from fastdqn.learner.fast.bfloat16_kernel import in_dtype_of, to_float32
 
 ZERO = np.float32(0)
 
@@ -33,30 +33,30 @@ def first_layer(
                 for j in range(width):
                     line[j] += value * weight[i, j]
         for j in range(width):
-            out[row, j] = in_form_of(out[row, j], max(line[j], np.float32(floor)))
+            out[row, j] = in_dtype_of(out[row, j], max(line[j], np.float32(floor)))
 
 
 @loose_kernel
-def first_layer_back(states: np.ndarray, scale: float, slope: np.ndarray, weight: np.ndarray) -> None:
-    """weight = (states * scale).T @ slope: the gradient of first_layer's weight, skipping zeros of the states."""
-    width = slope.shape[1]
+def first_layer_back(states: np.ndarray, scale: float, grad_out: np.ndarray, weight: np.ndarray) -> None:
+    """weight = (states * scale).T @ grad_out: the gradient of first_layer's weight, skipping zeros of the states."""
+    width = grad_out.shape[1]
     weight[:] = ZERO
     for row in range(len(states)):
         for i in range(states.shape[1]):
             if states[row, i] != 0:
                 value = np.float32(states[row, i]) * np.float32(scale)
                 for j in range(width):
-                    weight[i, j] += value * as_float(slope[row, j])
+                    weight[i, j] += value * to_float32(grad_out[row, j])
 
 
 @loose_kernel
-def through_relu(slope: np.ndarray, out: np.ndarray, bias: np.ndarray) -> None:
-    """The slope before a ReLU from the one behind it, in place; and its sum over the rows, which is the bias's gradient."""
+def through_relu(grad_out: np.ndarray, out: np.ndarray, bias: np.ndarray) -> None:
+    """The gradient before a ReLU from the one behind it, in place; its sum over the rows is the bias's gradient."""
     bias[:] = ZERO
-    for row in range(len(slope)):
-        for j in range(slope.shape[1]):
-            value = as_float(slope[row, j]) if as_float(out[row, j]) > 0 else ZERO
-            slope[row, j] = in_form_of(slope[row, j], value)
+    for row in range(len(grad_out)):
+        for j in range(grad_out.shape[1]):
+            value = to_float32(grad_out[row, j]) if to_float32(out[row, j]) > 0 else ZERO
+            grad_out[row, j] = in_dtype_of(grad_out[row, j], value)
             bias[j] += value
 
 
@@ -66,7 +66,7 @@ def norm_and_relu(
     bias: np.ndarray,
     eps: float,
     out: np.ndarray,  # (rows, width): comes with the input, leaves with the output
-    normed: np.ndarray,  # (rows, width): filled, for the way back, with the input less its mean over its spread
+    normed: np.ndarray,  # (rows, width): filled for the backward pass: the input less its mean, over its spread
     spread: np.ndarray,  # (rows,): filled with one over the spread
 ) -> None:
     """Layer norm, then ReLU."""
@@ -74,20 +74,20 @@ def norm_and_relu(
     for row in range(len(out)):
         total, squares = ZERO, ZERO
         for j in range(out.shape[1]):
-            total += as_float(out[row, j])
+            total += to_float32(out[row, j])
         mean = total / width
         for j in range(out.shape[1]):
-            normed[row, j] = as_float(out[row, j]) - mean
+            normed[row, j] = to_float32(out[row, j]) - mean
             squares += normed[row, j] * normed[row, j]
         spread[row] = np.float32(1) / np.sqrt(squares / width + np.float32(eps))
         for j in range(out.shape[1]):
             normed[row, j] *= spread[row]
-            out[row, j] = in_form_of(out[row, j], max(weight[j] * normed[row, j] + bias[j], ZERO))
+            out[row, j] = in_dtype_of(out[row, j], max(weight[j] * normed[row, j] + bias[j], ZERO))
 
 
 @loose_kernel
 def through_norm_and_relu(
-    slope: np.ndarray,  # (rows, width): in place
+    grad_out: np.ndarray,  # (rows, width): in place
     out: np.ndarray,
     weight: np.ndarray,
     normed: np.ndarray,
@@ -96,22 +96,22 @@ def through_norm_and_relu(
     of_bias: np.ndarray,
     of_bias_below: np.ndarray,  # of the layer that the norm follows
 ) -> None:
-    width = np.float32(slope.shape[1])
+    width = np.float32(grad_out.shape[1])
     of_weight[:] = ZERO
     of_bias[:] = ZERO
     of_bias_below[:] = ZERO
-    for row in range(len(slope)):
+    for row in range(len(grad_out)):
         total, along = ZERO, ZERO
-        for j in range(slope.shape[1]):
-            value = as_float(slope[row, j]) if as_float(out[row, j]) > 0 else ZERO
+        for j in range(grad_out.shape[1]):
+            value = to_float32(grad_out[row, j]) if to_float32(out[row, j]) > 0 else ZERO
             of_weight[j] += value * normed[row, j]
             of_bias[j] += value
             total += value * weight[j]
             along += value * weight[j] * normed[row, j]
-        for j in range(slope.shape[1]):
-            value = as_float(slope[row, j]) if as_float(out[row, j]) > 0 else ZERO
+        for j in range(grad_out.shape[1]):
+            value = to_float32(grad_out[row, j]) if to_float32(out[row, j]) > 0 else ZERO
             passed = spread[row] * (value * weight[j] - total / width - normed[row, j] * along / width)
-            slope[row, j] = in_form_of(slope[row, j], passed)
+            grad_out[row, j] = in_dtype_of(grad_out[row, j], passed)
             of_bias_below[j] += passed
 
 
@@ -122,17 +122,17 @@ def last_layer(below: np.ndarray, weight: np.ndarray, bias: np.ndarray, values: 
         for action in range(len(weight)):
             total = ZERO
             for j in range(below.shape[1]):
-                total += as_float(below[row, j]) * weight[action, j]
+                total += to_float32(below[row, j]) * weight[action, j]
             values[row, action] = total + bias[action]
 
 
 @loose_kernel
 def last_layer_back(
-    slope: np.ndarray,  # (rows, actions): not zero for the action that was taken
+    grad_out: np.ndarray,  # (rows, actions): not zero for the action that was taken
     below: np.ndarray,  # what went into the layer, behind a ReLU
     weight: np.ndarray,
     line: np.ndarray,  # (width,): a place to sum a row in
-    slope_below: np.ndarray,  # from here on filled: the slope before that ReLU
+    grad_below: np.ndarray,  # from here on filled: the gradient before that ReLU
     of_weight: np.ndarray,
     of_bias: np.ndarray,
     of_bias_below: np.ndarray,
@@ -141,16 +141,16 @@ def last_layer_back(
     of_weight[:] = ZERO
     of_bias[:] = ZERO
     of_bias_below[:] = ZERO
-    for row in range(len(slope)):
+    for row in range(len(grad_out)):
         line[:] = ZERO
         for action in range(len(weight)):
-            value = slope[row, action]
+            value = grad_out[row, action]
             if value != 0:  # not a number is not 0 either
                 of_bias[action] += value
                 for j in range(width):
                     line[j] += value * weight[action, j]
-                    of_weight[action, j] += value * as_float(below[row, j])
+                    of_weight[action, j] += value * to_float32(below[row, j])
         for j in range(width):
-            passed = line[j] if as_float(below[row, j]) > 0 else ZERO
-            slope_below[row, j] = in_form_of(slope_below[row, j], passed)
+            passed = line[j] if to_float32(below[row, j]) > 0 else ZERO
+            grad_below[row, j] = in_dtype_of(grad_below[row, j], passed)
             of_bias_below[j] += passed

@@ -2,8 +2,8 @@
 
 The 1.7 million weights of the Nature network, their two moments and their gradients are 27 MB, more than a core's caches: a
 step costs what reading and writing them costs. torch walks them once in fused Adam and seven times in RMSprop, after a walk
-that lengthens the gradients to float32 and before another that shortens the weights to bfloat16. Here it is one walk, by all
-threads, in which gradients are taken as the backward pass left them and the shortened weights are written on the way.
+that casts the gradients to float32 and before another that casts the weights to bfloat16. Here it is one walk, by all
+threads, in which gradients are taken as the backward pass left them and the bfloat16 weights are written on the way.
 """
 
 import math
@@ -20,7 +20,7 @@ from fastdqn.config import LearnerConfig
 from fastdqn.device.cores import usable_cores
 from fastdqn.learner.optimizer import options_of
 
-Views = tuple[np.ndarray | None, ...]  # weight, gradient, its two moments, shortened copy or None; all flat
+Views = tuple[np.ndarray | None, ...]  # weight, gradient, its two moments, bfloat16 copy or None; all flat
 SMALL = 200_000  # weights: fewer are walked by one thread
 
 
@@ -48,7 +48,7 @@ class OnePass:
 
     def take(self, weights: Sequence[Tensor], gradients: Sequence[Tensor], copies: Sequence[Tensor | None]) -> None:
         """For who leaves gradients elsewhere than in the weights' `grad`: where each weight's is found from now on, and its
-        shortened copy to be kept up. The weights may come in any order."""
+        bfloat16 copy to be kept up. The weights may come in any order."""
         place = {weight: number for number, weight in enumerate(weights)}
         self._taken = [gradients[place[weight]] for weight in self._weights]
         self._copies = [copies[place[weight]] for weight in self._weights]

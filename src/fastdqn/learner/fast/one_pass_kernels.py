@@ -6,7 +6,7 @@ A gradient comes as float32 or as bfloat16 (short_kernel.py); `copy`, if there i
 import numpy as np
 
 from fastdqn.device.kernel import loose_kernel
-from fastdqn.learner.fast.bfloat16_kernel import as_float, shortened
+from fastdqn.learner.fast.bfloat16_kernel import to_bfloat16, to_float32
 
 
 @loose_kernel
@@ -28,7 +28,7 @@ def adam(
     keep2, take2 = np.float32(beta2), np.float32(1.0 - beta2)
     kept = np.float32(1.0 - decay)
     for i in range(len(weight)):
-        g = as_float(gradient[i])
+        g = to_float32(gradient[i])
         m = keep1 * mean[i] + take1 * g
         v = keep2 * square[i] + take2 * g * g
         mean[i] = m
@@ -36,7 +36,7 @@ def adam(
         moved = kept * weight[i] - step * m / (np.sqrt(v) + eps_)  # one division: it and the root are what takes the time
         weight[i] = moved
         if copy is not None:
-            copy[i] = shortened(moved)
+            copy[i] = to_bfloat16(moved)
 
 
 @loose_kernel
@@ -54,7 +54,7 @@ def rmsprop(
     step, eps_ = np.float32(lr), np.float32(eps)
     keep, take = np.float32(alpha), np.float32(1.0 - alpha)
     for i in range(len(weight)):
-        g = as_float(gradient[i])
+        g = to_float32(gradient[i])
         s = keep * square[i] + take * g * g
         m = mean[i] + take * (g - mean[i])
         square[i] = s
@@ -63,13 +63,13 @@ def rmsprop(
         moved = weight[i] - step * g / (spread + eps_)
         weight[i] = moved
         if copy is not None:
-            copy[i] = shortened(moved)
+            copy[i] = to_bfloat16(moved)
 
 
 @loose_kernel
 def squares(gradient: np.ndarray) -> float:
     total = np.float32(0)
     for i in range(len(gradient)):
-        g = as_float(gradient[i])
+        g = to_float32(gradient[i])
         total += g * g
     return float(total)

@@ -1,10 +1,10 @@
-"""The learner beside the actor on one GPU (switch `overlap`): updates in a queue of their own.
+"""The learner beside the actor on one GPU (switch `overlap`): updates in a stream of their own.
 
     acting    .. act  store  draw(t)  take(t-1)  act  store  draw(t+1)  take(t) ..
     learning  ..... updates(t-1)  publish(t-1)  updates(t)  publish(t) ...........
 
-The ring is read and written in the acting queue only: batches are drawn there, into slots that the learning queue reads.
-The actor acts with a copy of the weights that is one call of `train` old, always: so a run can be repeated, whichever queue
+The ring is read and written in the acting stream only: batches are drawn there, into slots that the learning stream reads.
+The actor acts with a copy of the weights that is one call of `train` old, always: so a run can be repeated, whichever stream
 happens to be faster, and acting waits for updates only when it is a whole call ahead.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fastdqn.actor.policy import Greedy
 from fastdqn.device.graphs import Launcher, powers_of_two
-from fastdqn.device.streams import Queues
+from fastdqn.device.streams import Streams
 from fastdqn.learner.learner import Learner
 from fastdqn.learner.network import QNetwork
 from fastdqn.transition import Batch
@@ -27,14 +27,14 @@ from fastdqn.transition import Batch
 class Apart(NamedTuple):
     """What actor and learner need to work side by side."""
 
-    queues: Queues
+    streams: Streams
     acting: QNetwork  # the actor's own copy of the weights
 
     def after_updates(self, greedy: Greedy) -> Greedy:
         """An evaluation sees all updates that were queued before it."""
 
         def settled(states: np.ndarray) -> np.ndarray:
-            self.queues.settle()
+            self.streams.settle()
             return greedy(states)
 
         return settled
@@ -44,65 +44,65 @@ class OverlappedLearner(Learner):
     """As Learner. `acting` is the network that the actor asks."""
 
     def __init__(
-        self, *, queues: Queues, acting: nn.Module, launcher: Launcher, before: Callable[[], None], **how: Any
+        self, *, streams: Streams, acting: nn.Module, launcher: Launcher, before: Callable[[], None], **how: Any
     ) -> None:
         """`before`: what the host must do before each launch, which a graph leaves out."""
         super().__init__(**how)
-        self._queues, self._launcher, self._before = queues, launcher, before
-        self._board = Board(self.online, acting, queues)
+        self._streams, self._launcher, self._before = streams, launcher, before
+        self._delayed = DelayedWeights(self.online, acting, streams)
         self._slots: dict[int, Iterator[Slot]] = {}  # by number of updates: two each, in turns
 
     def train(self, updates: int) -> None:
         if updates <= 0:
             return
-        with self._queues.learning():
+        with self._streams.learning():
             super().train(updates)
-            self._board.pass_on()
+            self._delayed.pass_on()
 
     def update_together(self, count: int) -> None:
         self._before()
         for size in powers_of_two(count):
             if size not in self._slots:
-                self._slots[size] = cycle([Slot(self, size, self._queues, self._launcher) for _ in range(2)])
+                self._slots[size] = cycle([Slot(self, size, self._streams, self._launcher) for _ in range(2)])
             next(self._slots[size]).fill_and_learn()
 
     def read_means(self) -> tuple[float | None, float | None]:
-        with self._queues.learning():
+        with self._streams.learning():
             return super().read_means()
 
     def set_lr(self, lr: float) -> None:
-        with self._queues.learning():
+        with self._streams.learning():
             super().set_lr(lr)
 
     def weights_were_loaded(self) -> None:
         super().weights_were_loaded()
-        self._board.load_state(None)
+        self._delayed.load_state(None)
 
     def settle(self) -> None:
-        self._queues.settle()
+        self._streams.settle()
 
     def state(self) -> dict[str, Any]:
         self.settle()
-        return super().state() | {"board": self._board.state()}
+        return super().state() | {"board": self._delayed.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.settle()
         super().load_state(state)
-        self._board.load_state(state.get("board"))
-        self._queues.settle()
+        self._delayed.load_state(state.get("board"))
+        self._streams.settle()
 
 
 class Slot:
-    """The batches of some updates: drawn in the acting queue, learned from in the other."""
+    """The batches of some updates: drawn in the acting stream, learned from in the other."""
 
-    def __init__(self, learner: Learner, size: int, queues: Queues, launcher: Launcher) -> None:
-        self._learner, self._size, self._queues = learner, size, queues
-        self._drawn, self._used = queues.mark(), queues.mark()
+    def __init__(self, learner: Learner, size: int, streams: Streams, launcher: Launcher) -> None:
+        self._learner, self._size, self._streams = learner, size, streams
+        self._drawn, self._used = streams.event(), streams.event()
         self._draw, self._learn = launcher(self._draw_batches), launcher(self._learn_from_them)
         self._batches: Batch | None = None
 
     def fill_and_learn(self) -> None:
-        with self._queues.acting():
+        with self._streams.acting():
             self._used.wait()
             self._draw()
             self._drawn.record()
@@ -118,18 +118,18 @@ class Slot:
         self._learner.learn_from(self._batches, self._size)
 
 
-class Board:
-    """Weights on their way from the learner to the actor: published in one queue, taken in the other."""
+class DelayedWeights:
+    """Weights on their way from the learner to the actor: published in one stream, taken in the other."""
 
-    def __init__(self, online: nn.Module, acting: nn.Module, queues: Queues) -> None:
+    def __init__(self, online: nn.Module, acting: nn.Module, streams: Streams) -> None:
         self._online, self._acting = _tensors(online), _tensors(acting)
         self._published = [tensor.clone() for tensor in self._online]
-        self._queues, self._written, self._taken = queues, queues.mark(), queues.mark()
+        self._streams, self._written, self._taken = streams, streams.event(), streams.event()
 
     @torch.no_grad()
     def pass_on(self) -> None:
         """The actor takes what was published by the last call, then the newest weights are published."""
-        with self._queues.acting():
+        with self._streams.acting():
             self._written.wait()
             torch._foreach_copy_(self._acting, self._published)
             self._taken.record()

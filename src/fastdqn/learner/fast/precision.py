@@ -1,4 +1,4 @@
-"""Shorter numbers: passes in bfloat16 or float16 (switches `bf16`, `fp16`), tensor cores and cuDNN (`tf32`,
+"""Lower precision: passes in bfloat16 or float16 (switches `bf16`, `fp16`), tensor cores and cuDNN (`tf32`,
 `cudnn_benchmark`). Weights, gradients of weights and optimizer stay float32."""
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 
 
 def autocast(device: str, dtype: torch.dtype) -> Callable[[], AbstractContextManager[Any]]:
-    """For the passes. No cache of shortened weights: one made under no_grad, for the TD target, would be used for the
+    """For the passes. No cache of cast weights: one made under no_grad, for the TD target, would be used for the
     online network as well and carry no gradient."""
     device_type = device.partition(":")[0]
     return lambda: torch.autocast(device_type, dtype=dtype, cache_enabled=False)

@@ -1,7 +1,7 @@
 """Adam and RMSprop over all weights at once, on the whole GPU (switch `wide_optimizer`).
 
 torch's fused Adam gives every block of a GPU 65,536 weights. The 1.7 million of the Nature network keep 26 of an H200's 132
-processors busy. Here the weights are one stretch of memory (flat.py), walked by as many
+processors busy. Here the weights are one buffer (flat.py), walked by as many
 blocks as there are processors and more.
 """
 
@@ -33,7 +33,7 @@ class Wide:
         self._steps = torch.zeros(len(weights), device=flat.device)
         self._kernel, self._stretches = kernel, (flat, gradients, *own, self._steps)
         for number, weight in enumerate(weights):
-            parts = {name: like_in(stretch, weight) for name, stretch in zip(moments, own, strict=True)}
+            parts = {name: like_in(buffer, weight) for name, buffer in zip(moments, own, strict=True)}
             self.state[weight] = {"step": self._steps[number], **parts}
 
     @torch.no_grad()
@@ -58,7 +58,7 @@ class WideRMSprop(Wide, torch.optim.RMSprop):  # type: ignore[misc]
 
 
 def make_wide_optimizer(config: LearnerConfig, network: nn.Module) -> torch.optim.Optimizer:
-    """Moves the network's weights into one stretch of memory. The learning rate is a tensor: a graph reads it there."""
+    """Moves the network's weights into one buffer. The learning rate is a tensor: a graph reads it there."""
     from fastdqn.learner.fast import wide_kernels  # here, because most machines have no Triton
 
     kernels: dict[str, tuple[type[Any], tuple[str, str], Callable[..., None]]] = {

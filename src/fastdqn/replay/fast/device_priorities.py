@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fastdqn.device.dice import Dice, fine_fraction
+from fastdqn.device.counter_rng import CounterRng, fine_fraction
 from fastdqn.replay.fast.device_ring import DeviceRing
 from fastdqn.replay.prioritised import SMALLEST, fitting
 from fastdqn.replay.ring import TAIL
@@ -67,12 +67,12 @@ class DevicePriorities:
         self.maximum.copy_(torch.maximum(self.maximum, value.amax()))
         self._add_up(slot)
 
-    def draw(self, dice: Dice, batch_size: int, batches: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    def draw(self, rng: CounterRng, batch_size: int, batches: int = 1) -> tuple[Tensor, Tensor, Tensor]:
         """(lane, row, weight), each (batches * batch_size,). While all are 0: some row, with weight 0."""
         ring = self._ring
         # Two rows, because a GPU scans a single long one in an order that varies
         ends = self.sums.expand(2, -1).cumsum(1)[0]
-        number = fine_fraction(dice.throw(batches * batch_size)) * ends[-1]
+        number = fine_fraction(rng.bits(batches * batch_size)) * ends[-1]
         block = torch.searchsorted(ends, number, right=True).clamp(max=len(ends) - 1)
         block = torch.where(self.sums[block] > 0, block, self.sums.argmax())  # a rounded end may point to an empty one
         number = number - (ends - self.sums)[block]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastdqn.device.dice import Dice
+from fastdqn.device.counter_rng import CounterRng
 from fastdqn.device.graphs import Launcher, as_it_is
 from fastdqn.replay.fast import device_window
 from fastdqn.replay.fast.device_priorities import DevicePriorities
@@ -21,7 +21,7 @@ class DeviceReplay:
     def __init__(
         self,
         ring: DeviceRing,
-        dice: Dice,
+        rng: CounterRng,
         *,
         stack: int,
         n_step: int,
@@ -35,7 +35,7 @@ class DeviceReplay:
         self._sample, self.priorities = sample, priorities
         if priorities is not None:
             ring.after_write.append(priorities.opened)  # whoever writes: a block's graph, or the actor's
-        self.ring, self.dice, self.stack, self.n_step, self._launcher = ring, dice, stack, n_step, launcher
+        self.ring, self.device_rng, self.stack, self.n_step, self._launcher = ring, rng, stack, n_step, launcher
         self._how: dict[str, Any] = {"stack": stack, "n_step": n_step, "gamma": gamma, "clip_rewards": clip_rewards}
         self._lobbies: dict[tuple[int, int], Lobby] = {}  # by group of lanes
 
@@ -52,8 +52,8 @@ class DeviceReplay:
         if len(self) == 0:
             raise ValueError("nothing to draw yet: no row has a full window")
         if self.priorities is not None:
-            return device_window.window(self.ring, *self.priorities.draw(self.dice, batch_size, batches), **self._how)
-        return self._sample(self.ring, self.dice, batches * batch_size, **self._how)
+            return device_window.window(self.ring, *self.priorities.draw(self.device_rng, batch_size, batches), **self._how)
+        return self._sample(self.ring, self.device_rng, batches * batch_size, **self._how)
 
     def feedback(self, index: Tensor, priority: Tensor) -> None:
         """Tensors of the ring's device. Ignored where draws are uniform."""
@@ -73,12 +73,12 @@ class DeviceReplay:
         return self.ring.startable(self.stack, self.n_step)
 
     def state(self) -> dict[str, Any]:
-        state = {"ring": self.ring.state(), "dice": self.dice.state()}
+        state = {"ring": self.ring.state(), "@rng@": self.device_rng.state()}
         return state if self.priorities is None else state | {"priorities": self.priorities.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.ring.load_state(state["ring"])
-        self.dice.load_state(state["dice"])
+        self.device_rng.load_state(state["@rng@"])
         if self.priorities is not None:
             self.priorities.load_state(state.get("priorities"))
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fastdqn.device.dice import Dice, remainder
+from fastdqn.device.counter_rng import CounterRng, remainder
 from fastdqn.replay.fast.device_ring import DeviceRing, stacked
 from fastdqn.replay.ring import TAIL, TERMINAL
 from fastdqn.replay.sampler import CANDIDATES
@@ -11,17 +11,17 @@ from fastdqn.transition import Batch
 
 
 def sample(
-    ring: DeviceRing, dice: Dice, batch_size: int, *, stack: int, n_step: int, gamma: float, clip_rewards: bool
+    ring: DeviceRing, rng: CounterRng, batch_size: int, *, stack: int, n_step: int, gamma: float, clip_rewards: bool
 ) -> Batch:
-    lane, row, weight = draw(ring, dice, batch_size, stack, n_step)
+    lane, row, weight = draw(ring, rng, batch_size, stack, n_step)
     return window(ring, lane, row, weight, stack=stack, n_step=n_step, gamma=gamma, clip_rewards=clip_rewards)
 
 
-def draw(ring: DeviceRing, dice: Dice, batch_size: int, stack: int, n_step: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(lane, row, weight), each (batch_size,): UniformSampler.draw with dice that a graph can throw."""
+def draw(ring: DeviceRing, rng: CounterRng, batch_size: int, stack: int, n_step: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(lane, row, weight), each (batch_size,): UniformSampler.draw with rng that a graph can throw."""
     low, count = ring.valid_starts(stack, n_step)
     ends = count.cumsum(0)
-    u = remainder(dice.throw(CANDIDATES * batch_size), ends[-1]).view(CANDIDATES, batch_size)
+    u = remainder(rng.bits(CANDIDATES * batch_size), ends[-1]).view(CANDIDATES, batch_size)
     lane = torch.searchsorted(ends, u, right=True)
     row = low[lane] + u - (ends[lane] - count[lane])
     usable = (ring.flags[lane * ring.T + row % ring.T] & int(TAIL)) == 0

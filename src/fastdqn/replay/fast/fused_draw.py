@@ -1,6 +1,6 @@
 """Drawing and the window on a GPU in three kernels (switch `fused_draw`): device_window.py in Triton, the same bits.
 
-In torch a batch is dozens of kernels of a few microseconds, and the pictures are walked twice. Here one kernel counts where
+In torch a batch is dozens of kernels of a few microseconds, and the images are walked twice. Here one kernel counts where
 a lane's starts begin, one chooses the rows and works out returns and stacks, and one copies every frame once.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fastdqn.device.dice import Dice
+from fastdqn.device.counter_rng import CounterRng
 from fastdqn.replay.fast.device_ring import DeviceRing
 from fastdqn.transition import Batch
 
@@ -17,7 +17,7 @@ WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}  # fram
 
 
 def fused_sample(
-    ring: DeviceRing, dice: Dice, batch_size: int, *, stack: int, n_step: int, gamma: float, clip_rewards: bool
+    ring: DeviceRing, rng: CounterRng, batch_size: int, *, stack: int, n_step: int, gamma: float, clip_rewards: bool
 ) -> Batch:
     """As device_window.draw and device_window.window, one after the other."""
     from fastdqn.replay.fast import fused_kernels  # here, because most machines have no Triton
@@ -30,7 +30,7 @@ def fused_sample(
     slots = torch.empty(batch_size, 2, stack, **numbers)  # of the frames of state and next state; -1: an empty one
     fused_kernels.count_starts(ring.W, ends, ring.T, stack, n_step)
     fused_kernels.choose(
-        (ring.W, ends, ring.flags, ring.reward, ring.action, dice.key, dice.throws),
+        (ring.W, ends, ring.flags, ring.reward, ring.action, rng.key, rng.calls),
         (slots, index, action, returns, discount, weight),
         T=ring.T,
         stack=stack,
@@ -38,7 +38,7 @@ def fused_sample(
         gamma=gamma,
         clip_rewards=clip_rewards,
     )
-    dice.throws += 1
+    rng.calls += 1
     states = _frames(fused_kernels, ring.obs, slots)
     return Batch(states[0], action, returns, discount, states[1], weight, index)
 

@@ -52,7 +52,7 @@ def _count_starts(W, ends, lanes, T, stack, n_step, BLOCK: tl.constexpr):
 
 @triton.jit
 def _mixed(word):
-    """splitmix64, as dice.mix: words are unsigned here, so a shift brings in zeros."""
+    """splitmix64, as counter_rng.mix: words are unsigned here, so a shift brings in zeros."""
     word = word + 0x9E3779B97F4A7C15
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9
     word = (word ^ (word >> 27)) * 0x94D049BB133111EB

@@ -1,4 +1,4 @@
-"""The weights board: the newest weights, for every process to copy.
+"""The newest weights in shared memory, for every process to copy.
 
 Two copies lie side by side. Version v is written into copy v % 2 while readers still copy version v - 1 from the other one,
 so the learner never waits. A reader that was too slow notices (`begun` has gone past it) and copies again.
@@ -15,13 +15,13 @@ from fastdqn.processes.shared import Shared
 HEADER = {"begun": ((1,), np.int64), "version": ((1,), np.int64), "marks": ((2, 2), np.int64)}  # marks: step, update
 
 
-def board_fields(network: nn.Module) -> dict[str, tuple[tuple[int, ...], object]]:
+def weight_fields(network: nn.Module) -> dict[str, tuple[tuple[int, ...], object]]:
     """One field of bytes per tensor, as its dtype may be one that NumPy does not know."""
     sizes = {name: value.numel() * value.element_size() for name, value in network.state_dict().items()}
     return {**HEADER, **{f"weights.{name}": ((2, size), np.uint8) for name, size in sizes.items()}}
 
 
-class Board:
+class SharedWeights:
     """`publish` is for one writer, `newer` for any number of readers."""
 
     def __init__(self, shared: Shared, network: nn.Module) -> None:

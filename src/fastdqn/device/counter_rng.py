@@ -1,7 +1,8 @@
-"""Random numbers on a device as a pure function of (seed, throw, place), so that a CPU, a GPU and a CUDA graph agree.
+"""A counter-based random number generator: bits are a pure function of (seed, call, position), so
+that a CPU, a GPU and a CUDA graph agree.
 
-The mixing is splitmix64's, as in snake_rules.py. The number of the throw is a tensor: a graph that throws counts on by
-itself, two graphs with dice of their own share nothing, and the whole state is two integers.
+The mixing is splitmix64, as in snake_rules.py. The number of the call is a tensor: a CUDA graph counts on by itself, two
+graphs with generators of their own share nothing, and the whole state is two integers.
 """
 
 from typing import Any
@@ -45,21 +46,21 @@ def fine_fraction(word: Tensor) -> Tensor:
     return _shifted(word, 11).to(torch.float64) * 2.0**-53
 
 
-class Dice:
-    """`throw(n)` gives n times 64 random bits; the next throw gives others."""
+class CounterRng:
+    """`bits(n)` gives n random words of 64 bits; the next call gives others."""
 
     def __init__(self, seed: int, device: str | torch.device = "cpu") -> None:
         self.key = mix(torch.tensor(_signed(seed % 2**64), device=device))
-        self.throws = torch.zeros((), dtype=torch.int64, device=device)
+        self.calls = torch.zeros((), dtype=torch.int64, device=device)
 
-    def throw(self, count: int) -> Tensor:
-        words = mix(mix(self.key + self.throws) + torch.arange(count, device=self.throws.device))
-        self.throws += 1
+    def bits(self, count: int) -> Tensor:
+        words = mix(mix(self.key + self.calls) + torch.arange(count, device=self.calls.device))
+        self.calls += 1
         return words
 
     def state(self) -> dict[str, Any]:
-        return {"key": int(self.key), "throws": int(self.throws)}
+        return {"key": int(self.key), "throws": int(self.calls)}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.key.fill_(state["key"])
-        self.throws.fill_(state["throws"])
+        self.calls.fill_(state["throws"])

@@ -1,4 +1,4 @@
-"""The dice that a device throws: the numbers of snake_rules.draw, uniform, and with a state of two integers."""
+"""The rng that a device throws: the numbers of snake_rules.draw, uniform, and with a state of two integers."""
 
 import numpy as np
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from fastdqn.device.dice import Dice, fine_fraction, fraction, mix, remainder
+from fastdqn.device.counter_rng import CounterRng, fine_fraction, fraction, mix, remainder
 from fastdqn.env import snake_rules
 
 words = st.integers(0, 2**64 - 1)
@@ -28,8 +28,8 @@ def test_the_remainder_is_the_unsigned_one(word, choices):
 
 
 def test_throws_are_uniform_and_never_the_same():
-    dice = Dice(7)
-    first, second = dice.throw(40_000), dice.throw(40_000)
+    rng = CounterRng(7)
+    first, second = rng.bits(40_000), rng.bits(40_000)
     assert len(set(first.tolist()) & set(second.tolist())) == 0
     for thrown in (first, second):
         assert chisquare(np.bincount(remainder(thrown, 10).numpy())).pvalue > 0.001
@@ -46,13 +46,13 @@ def test_a_fine_fraction_holds_53_bits(word):
 
 
 def test_seeds_give_other_dice():
-    assert not torch.equal(Dice(1).throw(8), Dice(2).throw(8))
-    assert torch.equal(Dice(1).throw(8), Dice(1).throw(8))
+    assert not torch.equal(CounterRng(1).bits(8), CounterRng(2).bits(8))
+    assert torch.equal(CounterRng(1).bits(8), CounterRng(1).bits(8))
 
 
 def test_the_state_goes_on_exactly():
-    dice, again = Dice(3), Dice(4)
+    rng, again = CounterRng(3), CounterRng(4)
     for _ in range(5):
-        dice.throw(3)
-    again.load_state(dice.state())
-    assert torch.equal(again.throw(9), dice.throw(9))
+        rng.bits(3)
+    again.load_state(rng.state())
+    assert torch.equal(again.bits(9), rng.bits(9))

@@ -1,4 +1,4 @@
-"""How a Snake board looks: a small picture for films, a few lines of text for terminals."""
+"""How a Snake board looks: a small image for films, a few lines of text for terminals."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -8,14 +8,14 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
-CELL = 24  # pixels; with these sizes the default board (10 x 10) makes a picture of 256 x 288, whole blocks of a video
+CELL = 24  # pixels; with these sizes the default board (10 x 10) makes an image of 256 x 288, whole blocks of a video
 SIDE = 8  # left, right and below the board
 HEADER = 40  # above the board, with the score
 SMOOTH = 4  # drawn this many times larger, then shrunk: smooth edges
 
 Cell = tuple[int, int]  # row, column
 Colour = tuple[int, int, int]
-Point = tuple[float, float]  # x, y in the enlarged picture
+Point = tuple[float, float]  # x, y in the enlarged image
 
 FRAME: Colour = (48, 56, 72)
 FLOOR: tuple[Colour, Colour] = ((16, 24, 32), (24, 32, 40))  # a chessboard, barely visible
@@ -31,7 +31,7 @@ SKINS: dict[str, tuple[Colour, Colour]] = {  # the colours of head and tail
     "dead": ((160, 168, 184), (72, 80, 96)),
 }
 WORDS = {"won": "full board!", "dead": "crash", "time": "time is up"}
-# Few colours keep a GIF small and free of dither: a picture in play has under 256
+# Few colours keep a GIF small and free of dither: an image in play has under 256
 SHADES = 10  # steps of the gradient along the body
 KEPT_BITS = np.uint8(0b11111000)  # of each channel: smooth edges would else make hundreds of blends
 
@@ -66,7 +66,7 @@ def print_board(view: BoardView) -> str:
 
 
 def paint_board(view: BoardView) -> npt.NDArray[np.uint8]:
-    """An RGB picture, uint8 (height, width, 3)."""
+    """An RGB image, uint8 (height, width, 3)."""
     from PIL import Image, ImageDraw
 
     width, height = view.dim * CELL + 2 * SIDE, view.dim * CELL + HEADER + SIDE

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdqn.errors import UserError, missing_package, nearest
-from fastdqn.metrics import Sink
+from fastdqn.metrics import Tracker
 
 
 class TensorboardSink:
@@ -23,9 +23,9 @@ class TensorboardSink:
         self._writer.close()
 
 
-def make_sinks(names: Iterable[str]) -> list[Callable[[Path], Sink]]:
+def make_sinks(names: Iterable[str]) -> list[Callable[[Path], Tracker]]:
     """A maker for each name; what is not installed is refused here, before a folder exists."""
-    makers: list[Callable[[Path], Sink]] = []
+    makers: list[Callable[[Path], Tracker]] = []
     for name in names:
         if name != "tensorboard":
             raise UserError(f"Unknown log '{name}'.{nearest(name, ['tensorboard'])} There is: tensorboard.")

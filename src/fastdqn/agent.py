@@ -20,14 +20,13 @@ from fastdqn import seeding
 from fastdqn.actor.policy import explore
 from fastdqn.build import (
     build_greedy,
-    build_learner,
-    build_transfer,
     dressed,
     guess_threads,
     set_process_flags,
     settle_switches,
     why_not_for,
 )
+from fastdqn.build_learner import build_learner, build_transfer
 from fastdqn.build_replay import build_replay, with_replay_in_ram
 from fastdqn.config import Config, make_config
 from fastdqn.device.cores import usable_cores

@@ -1,11 +1,8 @@
 """Config and switches -> parts. The only file that asks whether a switch is on."""
 
 import copy
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from fastdqn import seeding
@@ -14,9 +11,9 @@ from fastdqn.actor.device_actor import DeviceActor
 from fastdqn.actor.greedy import make_greedy, without_autograd
 from fastdqn.actor.policy import Greedy, Policy
 from fastdqn.actor.resident import Chooser, ResidentPolicy
+from fastdqn.build_learner import build_learner, in_effect
 from fastdqn.build_replay import build_launcher, build_replay, replay_notes
 from fastdqn.config import Config
-from fastdqn.device.graphs import as_it_is, in_pieces
 from fastdqn.device.hardware import lacks, use_device
 from fastdqn.device.kept_memory import keep_freed_memory
 from fastdqn.device.streams import TwoStreams, on_stream
@@ -26,23 +23,12 @@ from fastdqn.env.kind import EnvKind
 from fastdqn.env.serial import SerialLanes
 from fastdqn.errors import UserError
 from fastdqn.evaluator import Evaluator
-from fastdqn.learner.backprop import Autograd, Backprop, Forward, PassesAndLoss
-from fastdqn.learner.fast.compiled import compiled
-from fastdqn.learner.fast.hand_written import HandWritten, why_not_by_hand
-from fastdqn.learner.fast.lean import Lean, can_be_lean, lay_out_first_layer, make_lean_greedy
-from fastdqn.learner.fast.one_pass import OnePass, make_one_pass_optimizer
-from fastdqn.learner.fast.overlapped import Apart, OverlappedLearner
-from fastdqn.learner.fast.precision import autocast, set_cudnn_search, set_tensor_cores
-from fastdqn.learner.fast.wide_optimizer import Wide, make_wide_optimizer
-from fastdqn.learner.feedback import FeedbackAtOnce, FeedbackFromGpu, NoFeedback
-from fastdqn.learner.flat import lay_flat
-from fastdqn.learner.learner import Learner
-from fastdqn.learner.loss import Loss, make_head, make_loss
+from fastdqn.learner.fast.hand_written import why_not_by_hand
+from fastdqn.learner.fast.lean import can_be_lean, lay_out_first_layer, make_lean_greedy
+from fastdqn.learner.fast.overlapped import Apart
+from fastdqn.learner.fast.precision import set_cudnn_search, set_tensor_cores
+from fastdqn.learner.loss import make_head
 from fastdqn.learner.network import MakeBody, QNetwork, choose_kind, has_convolutions, make_network
-from fastdqn.learner.optimizer import make_optimizer
-from fastdqn.learner.step import PlainStep, ScaledStep, Step, weights_of
-from fastdqn.learner.transfer import Transfer, no_transfer, pinned_transfer, plain_transfer
-from fastdqn.learner.update import Update, make_target_rule, most_together, updates_before_the_target_moves
 from fastdqn.metrics import Meter, Timers
 from fastdqn.replay.fast.device_replay import DeviceReplay
 from fastdqn.replay.ratio import Ratio
@@ -50,7 +36,6 @@ from fastdqn.replay.replay import Replay
 from fastdqn.runner.ports import Parts, ReplaySink
 from fastdqn.schedules import exploration, learning_rate, priority_beta
 from fastdqn.switches import SWITCHES, Promise, resolve
-from fastdqn.transition import Batch, EnvSpec
 
 FOR_PLAIN_NETWORKS = ("hand_written", "inplace_relu", "cuda_graph")  # what one of the user's own may have to do without
 FOR_ONE_PROCESS = ("device_snake", "overlap")  # actor and learner must share a device and a process
@@ -165,6 +150,10 @@ def why_not_for(network: QNetwork, config: Config) -> dict[str, str]:
     by_hand = why_not_by_hand(network)
     if by_hand:
         reasons["hand_written"] = by_hand
+    elif "hand_written" not in config.switches.off:
+        reasons["shadow_weights"] = "hand_written has copies of its own"
+    if "bf16" not in {*config.switches.on, *config.switches.prefer} - set(config.switches.off):
+        reasons["shadow_weights"] = "the passes are float32"
     if not can_be_lean(network):
         reasons["lean_mlp"] = "it is for fully connected networks with a hidden layer"
     if network.own and by_hand:  # otherwise it does what one of ours could do
@@ -173,6 +162,8 @@ def why_not_for(network: QNetwork, config: Config) -> dict[str, str]:
             reasons["cuda_graph"] = "a network of your own may do what no graph can record; --on cuda_graph tries it"
     if not has_convolutions(network):
         reasons |= dict.fromkeys(("channels_last", "folded_conv"), "the network has no convolution")
+    elif network.why_not_channels_last:
+        reasons["channels_last"] = network.why_not_channels_last
     return reasons
 
 
@@ -301,130 +292,6 @@ def build_evaluator(config: Config, kind: EnvKind, greedy: Greedy, lanes: int, s
     env = build_env(kind, lanes, 1, switches)
     rng = seeding.stream(config.seed, "evaluator")
     return Evaluator(env, Policy(greedy, kind.spec, lanes, stack_of(config, kind), rng), epsilon)
-
-
-def build_learner(
-    config: Config,
-    spec: EnvSpec,
-    stack: int,
-    online: QNetwork,
-    replay: Replay,
-    device: str,
-    timers: Timers,
-    switches: frozenset[str],
-    notes: list[str],
-    apart: Apart | None = None,
-) -> Learner:
-    """`notes` gets a line when something had to be left off."""
-    target = online if config.learner.target == "none" else copy.deepcopy(online).eval()
-    if "no_grad" in switches and target is not online:
-        target.requires_grad_(False)
-    optimizer = build_optimizer(config, online, switches)
-    if isinstance(optimizer, Wide) and target is not online:
-        lay_flat(target)
-    transfer = build_transfer(device, switches) if not config.learner.prefetch else no_transfer
-    example = example_batch(config.learner.batch_size, spec, stack, device, switches)
-    loss, step = make_loss(config.learner, online.head), build_step(config, optimizer, switches)
-    backprop = build_backprop(online, target, loss, step, example, switches, notes)
-    ahead: dict[str, Any] = {}
-    if "target_ahead" in switches:
-        most = most_together(config.learner, example.state[0].numel() * example.state.element_size())
-        ahead = {"look_ahead": backprop.look_ahead, "together": updates_before_the_target_moves(config.learner, most)}
-    how: dict[str, Any] = {
-        "online": online,
-        "target": target,
-        "optimizer": optimizer,
-        "update": Update(backprop, step),
-        "follow": make_target_rule(online, target, config.learner),
-        "draw": lambda count: transfer(replay.sample(config.learner.batch_size, count)),
-        "feedback": build_feedback(config, replay, device, switches),
-        "timers": timers,
-        "advice": getattr(loss, "advice", lambda: ""),
-        **ahead,
-    }
-    launcher = build_launcher(switches)
-    if apart is not None:
-        before = backprop.follow_target
-        return OverlappedLearner(streams=apart.streams, acting=apart.acting, launcher=launcher, before=before, **how)
-    learner = Learner(**how)
-    if launcher is not as_it_is:
-        learner.update_together = in_pieces(learner.update_together, launcher, before=backprop.follow_target)  # type: ignore[method-assign,assignment]
-    return learner
-
-
-def build_feedback(
-    config: Config, replay: Replay, device: str, switches: frozenset[str]
-) -> NoFeedback | FeedbackAtOnce | FeedbackFromGpu:
-    if not config.replay.prioritised:
-        return NoFeedback()
-    same_place = device == "cpu" or "device_ring" in switches
-    return FeedbackAtOnce(replay) if same_place else FeedbackFromGpu(replay)
-
-
-def in_effect(switches: frozenset[str], learner: Learner) -> frozenset[str]:
-    """Without what was tried and did not work."""
-    is_compiled = getattr(learner.update.backprop, "is_compiled", False)
-    return switches if is_compiled else switches - {"compile"}
-
-
-def build_optimizer(config: Config, online: QNetwork, switches: frozenset[str]) -> torch.optim.Optimizer:
-    if "wide_optimizer" in switches:
-        return make_wide_optimizer(config.learner, online)
-    if "one_pass_optimizer" in switches or "lean_mlp" in switches:
-        return make_one_pass_optimizer(config.learner, online)
-    one_call, in_graph = "fused_optimizer" in switches, "cuda_graph" in switches
-    return make_optimizer(config.learner, online, one_call=one_call, in_graph=in_graph)
-
-
-def build_step(config: Config, optimizer: torch.optim.Optimizer, switches: frozenset[str]) -> Step:
-    return (ScaledStep if "fp16" in switches else PlainStep)(optimizer, config.learner.clip_grad_norm)
-
-
-def build_backprop(
-    online: QNetwork,
-    target: QNetwork,
-    loss: Loss,
-    step: Step,
-    example: Batch,
-    switches: frozenset[str],
-    notes: list[str],
-) -> Backprop:
-    """Autograd, wrapped by the switches that are on; or a twin with a hand-written backward pass."""
-    dtype = dtype_of_passes(switches)
-    if "lean_mlp" in switches:
-        assert isinstance(step.optimizer, OnePass), "build_optimizer sees to it"
-        return Lean(online, target, loss, step.optimizer, dtype or torch.float32)
-    if "hand_written" in switches:
-        fold = "folded_conv" in switches
-        return HandWritten(online, target, loss, step.optimizer, dtype or torch.float32, fold)
-    precision = nullcontext if dtype is None else autocast(example.state.device.type, dtype)
-    passes = PassesAndLoss(online, target, loss, "no_grad" in switches, precision)
-    forward: Forward = passes
-    if "compile" in switches:
-        forward, why_not = compiled(forward, example, weights_of(step.optimizer))
-        notes += [why_not] * bool(why_not)
-    optimizer, to_none = step.optimizer, "grads_to_none" in switches
-    return Autograd(passes, forward, lambda: optimizer.zero_grad(set_to_none=to_none), step.scaled)
-
-
-def dtype_of_passes(switches: frozenset[str]) -> torch.dtype | None:
-    """What forward and backward passes are computed in; None: float32, as everything else."""
-    return torch.bfloat16 if "bf16" in switches else torch.float16 if "fp16" in switches else None
-
-
-def build_transfer(device: str, switches: frozenset[str]) -> Transfer:
-    if "device_ring" in switches:
-        return no_transfer
-    return pinned_transfer(device) if "pinned_copies" in switches else plain_transfer(device)
-
-
-def example_batch(size: int, spec: EnvSpec, stack: int, device: str, switches: frozenset[str]) -> Batch:
-    """A batch of zeros in the shapes and dtypes that the replay gives."""
-    dtype = torch.from_numpy(np.zeros(1, spec.obs_dtype)).dtype if "frame_ring" in switches else torch.float32
-    states = torch.zeros(size, *spec.state_shape(stack), dtype=dtype, device=device)
-    numbers = torch.zeros(size, device=device)
-    actions = torch.zeros(size, dtype=torch.int64, device=device)
-    return Batch(states, actions, numbers, numbers.clone(), states.clone(), numbers.clone(), None)
 
 
 def guess_threads(config: Config, state_shape: tuple[int, ...], device: str, cores: int) -> int:

@@ -190,6 +190,15 @@ LADDER = (
         machine=("cpu",),
     ),
     Switch(
+        "shadow_weights",
+        "learner/fast/shadow.py",
+        Promise.SAME_DISTRIBUTION,
+        "autograd through bfloat16 copies of the weights that the optimizer keeps up; off: autocast casts at every use",
+        needs=("bf16",),
+        machine=("cpu",),
+        clashes=("compile",),
+    ),
+    Switch(
         "device_ring",
         "replay/fast/device_ring.py",
         Promise.SAME_DISTRIBUTION,

@@ -20,7 +20,7 @@ LAYERS = [
     ["evaluator"],
     ["runner"],
     ["switches", "schedules"],
-    ["build", "build_replay"],
+    ["build", "build_learner", "build_replay"],
     ["run"],
     ["prepare", "processes"],
     ["train", "agent", "play"],
@@ -85,7 +85,15 @@ def strings_of(path: Path):
 def test_only_build_asks_whether_a_switch_is_on():
     """A switch's name stands in switches.py and build.py. `lanes_switch` of an EnvKind names the switch, it asks nothing;
     neither does device/hardware.py, where bf16 is what a machine can compute in."""
-    allowed = {"switches.py", "build.py", "build_replay.py", "device/hardware.py", "env/kind.py", "env/atari.py"}
+    allowed = {
+        "switches.py",
+        "build.py",
+        "build_learner.py",
+        "build_replay.py",
+        "device/hardware.py",
+        "env/kind.py",
+        "env/atari.py",
+    }
     names = {switch.name for switch in LADDER}
     for path in FILES:
         relative = str(path.relative_to(SOURCE))

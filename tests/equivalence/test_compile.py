@@ -4,7 +4,7 @@ Where torch.compile fails, the plain loss does the work and a line says so."""
 import pytest
 import torch
 
-from fastdqn import build as building
+from fastdqn import build_learner as building
 from fastdqn.device import hardware
 from tests.equivalence.updates import CATCH_NATURE, SNAKE_CNN, SNAKE_MLP, check_switch, gradients, parts_of, random_batches
 

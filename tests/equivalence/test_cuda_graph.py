@@ -8,7 +8,8 @@ import torch
 
 import fastdqn
 from fastdqn.actor.device_actor import LAG
-from fastdqn.build import build, build_transfer
+from fastdqn.build import build
+from fastdqn.build_learner import build_transfer
 from fastdqn.device.graphs import powers_of_two
 from fastdqn.errors import UserError
 from fastdqn.learner.transfer import no_transfer

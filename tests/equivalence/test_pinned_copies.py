@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastdqn.build import build_transfer
+from fastdqn.build_learner import build_transfer
 from fastdqn.learner.transfer import pinned_transfer
 from fastdqn.transition import Batch
 from tests.equivalence.updates import SNAKE_MLP, parts_of
@@ -111,7 +111,7 @@ def test_the_learner_draws_what_the_replay_holds(off):
 
 
 def test_the_switch_chooses(monkeypatch):
-    monkeypatch.setattr("fastdqn.build.pinned_transfer", lambda device: f"pinned to {device}")
+    monkeypatch.setattr("fastdqn.build_learner.pinned_transfer", lambda device: f"pinned to {device}")
     assert build_transfer("cuda", frozenset({"pinned_copies"})) == "pinned to cuda"
     batch = made_up(np.random.default_rng(0), shape=(2,))
     assert_same(build_transfer("cpu", frozenset())(batch), batch)

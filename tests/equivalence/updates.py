@@ -42,7 +42,8 @@ CATCH_NATURE = Setup("catch", COMMON | {"network.kind": "nature", "network.chann
 def parts_of(setup: Setup, on: Iterable[str] = (), off: Iterable[str] = (), device: str = "cpu", **learner: Any) -> Parts:
     """What build.py makes of this setup; `learner` are settings of that section."""
     # hand_written leaves nothing of what most switches change, and a graph clashes with some: off unless asked for
-    off = {*off, "cuda_graph", "one_pass_optimizer", "target_ahead", "hand_written", *dependents("hand_written")} - {*on}
+    off = {*off, "cuda_graph", "one_pass_optimizer", "target_ahead", "hand_written", *dependents("hand_written")}
+    off = (off | {"shadow_weights"}) - {*on}
     wishes = {"device": device, "switches.on": list(on), "switches.off": sorted(off)}
     chosen = {f"learner.{name}": value for name, value in learner.items()}
     job = prepare(setup.env, settings=setup.settings | wishes | chosen)

@@ -31,6 +31,7 @@ class Table(nn.Module):
         super().__init__()
         self.rows = nn.Parameter(torch.tensor(rows, dtype=torch.float32))
         self.head, self.own, self.layers, self.why_no_layers = Values(), False, (), "it is a table"
+        self.why_not_channels_last = ""
 
     def forward(self, state):
         return self.rows[state.long()[:, 0]]

@@ -107,6 +107,35 @@ def test_a_forward_that_goes_from_layer_to_layer_is_as_fast_as_ours(network, way
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+class Views(nn.Module):
+    """Flattens by a view, which does not take images whose channels lie side by side."""
+
+    def __init__(self, state_shape, outputs):
+        super().__init__()
+        self.convolution, self.last = nn.Conv2d(3, 4, 3), nn.Linear(256, outputs)
+
+    def forward(self, state):
+        features = torch.relu(self.convolution(state))
+        return self.last(features.view(features.size(0), -1))
+
+
+class ViewsOfTwo(Views):
+    def forward(self, state):
+        features = torch.relu(self.convolution(state)) + torch.relu(self.convolution(-state))
+        return self.last(features.view(features.size(0), -1))
+
+
+@pytest.mark.parametrize(("network", "is_kept"), [(Views, True), (ViewsOfTwo, False)])
+def test_channels_last_is_for_networks_that_take_it(network, is_kept):
+    parts, _ = built(network, **{"switches.prefer": ["channels_last"]})
+    assert ("channels_last" in parts.switches) == is_kept
+    line = "channels_last is left off: its forward does not take images in that layout (RuntimeError)"
+    assert (line in parts.notes) != is_kept
+    for batch in random_batches(parts, 1):
+        parts.learner.train_on(batch)
+    build_greedy(parts.learner.online, "cpu", parts.switches)(np.zeros((3, 3, 10, 10), np.uint8))
+
+
 class Branches(nn.Module):
     def __init__(self, state_shape, outputs):
         super().__init__()

@@ -9,7 +9,8 @@ import torch
 
 from fastdqn.bench.clock import Clock, Speed
 from fastdqn.bench.turns import Turns
-from fastdqn.build import build_boards, build_env, build_network, dtype_of_passes, stack_of
+from fastdqn.build import build_boards, build_env, build_network, stack_of
+from fastdqn.build_learner import dtype_of_passes
 from fastdqn.device.cores import usable_cores
 from fastdqn.errors import UserError
 from fastdqn.learner.flops import forward_flops, step_flops

@@ -1,5 +1,6 @@
 """Networks: a state in (as stored), one value per action out."""
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -38,6 +39,7 @@ class QNetwork(nn.Module):
         # body has registered them already
         self.layers: tuple[nn.Module, ...]
         self.layers, self.why_no_layers = read_layers(body)
+        self.why_not_channels_last = ""
 
     def forward(self, state: Tensor) -> Tensor:
         """(B, actions): values, for every role."""
@@ -46,7 +48,9 @@ class QNetwork(nn.Module):
 
     def outputs(self, state: Tensor) -> Tensor:
         """What a loss is made of: (B, actions), or (B, actions, outputs) where the head has several."""
-        answer: Tensor = self.body(laid_out(state.to(torch.float32), self.memory_format) * self.scale)
+        answer = laid_out(state.to(torch.float32), self.memory_format) * self.scale
+        for part in self.layers if self.own and self.layers else (self.body,):  # a view() of images would mind their layout
+            answer = part(answer)
         return answer if self.head.outputs == 1 else torch.unflatten(answer, 1, (-1, self.head.outputs))
 
     def evaluating(self) -> AbstractContextManager[Any]:
@@ -118,6 +122,7 @@ def _checked(network: QNetwork, state_shape: tuple[int, ...], num_actions: int) 
         answer = network.body(torch.zeros(2, *state_shape))
         if network.layers and differs(network.layers, network.body, state_shape):
             network.layers, network.why_no_layers = (), "its forward does something else from call to call"
+        network.why_not_channels_last = _why_not_channels_last(network, state_shape)
     if tuple(answer.shape) != (2, wanted):
         each = "one value per action" if network.head.outputs == 1 else f"{network.head.outputs} per action"
         raise UserError(
@@ -125,6 +130,17 @@ def _checked(network: QNetwork, state_shape: tuple[int, ...], num_actions: int) 
             f"(2, {wanted}), {each}. It is made by network(state_shape, {wanted})."
         )
     return network
+
+
+def _why_not_channels_last(network: QNetwork, state_shape: tuple[int, ...]) -> str:
+    """What a forward of the user's says to images in that layout; a copy of it is asked."""
+    if not has_convolutions(network) or len(state_shape) != 3:
+        return ""
+    try:
+        copy.deepcopy(network).keep_channels_last().outputs(torch.zeros(2, *state_shape))
+    except Exception as fault:  # a view() of what a convolution gives, most often
+        return f"its forward does not take images in that layout ({type(fault).__name__})"
+    return ""
 
 
 def choose_kind(kind: str, state_shape: tuple[int, ...]) -> str:

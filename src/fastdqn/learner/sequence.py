@@ -23,6 +23,9 @@ def read_layers(body: nn.Module) -> tuple[tuple[nn.Module, ...], str]:
     with the module itself (`differs`) before believing it."""
     if next(body.buffers(), None) is not None:
         return (), "it has buffers"
+    hooked = next((name for name, layer in body.named_modules() if _has_hooks(layer)), None)
+    if hooked is not None:
+        return (), f"it has a hook at {hooked or 'the whole'}"
     try:
         with _random_states_kept():
             return _layers_on_the_way(body), ""
@@ -64,6 +67,10 @@ def _kept_by(body: nn.Module) -> list[dict[str, Any]]:
         {name: copy.copy(value) for name, value in vars(part).items() if name[0] != "_" and name != "training"}
         for part in body.modules()
     ]
+
+
+def _has_hooks(layer: nn.Module) -> bool:
+    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 class _NoSequence(Exception):  # noqa: N818  (no error: most networks that branch are meant to)

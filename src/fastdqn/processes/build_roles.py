@@ -10,12 +10,11 @@ from fastdqn.build import (
     build_env,
     build_evaluator,
     build_greedy,
-    build_learner,
     build_online,
-    in_effect,
     stack_of,
     with_switches,
 )
+from fastdqn.build_learner import build_learner, in_effect
 from fastdqn.build_replay import build_replay
 from fastdqn.config import Config
 from fastdqn.env.base import split_lanes

@@ -32,9 +32,6 @@ def why_no_chain(network: QNetwork) -> str:
     """Why the network is no chain of layers that are known here, or the empty string."""
     if not network.layers:
         return network.why_no_layers
-    hooked = next((name for name, layer in network.named_modules() if _has_hooks(layer)), None)
-    if hooked is not None:
-        return f"it has a hook at {hooked or 'the whole'}"
     strange = next((layer for layer in network.layers if not _is_known(layer)), None)
     if strange is not None:
         return f"it has a layer that is not hand-written ({type(strange).__name__})"
@@ -69,10 +66,6 @@ def _with_relus(layers: Sequence[nn.Module]) -> Layers | None:
 
 def _first_product(chain: Layers) -> int:
     return next(number for number, (layer, _) in enumerate(chain) if type(layer) in (nn.Linear, Dueling))
-
-
-def _has_hooks(layer: nn.Module) -> bool:
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 def _is_known(layer: nn.Module) -> bool:

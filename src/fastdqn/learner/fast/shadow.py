@@ -1,0 +1,130 @@
+"""bfloat16 copies of the weights for autograd (switch `shadow_weights`): any network, without autocast.
+
+Autocast casts every weight at every use, and every gradient back. Here the passes go through a copy of the network whose
+products have bfloat16 weights, and the optimizer keeps those up. Norms, the last layer and whatever is not a plain linear
+layer or convolution stay float32 and share their memory with the network's own.
+"""
+
+import copy
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fastdqn.learner.backprop import Autograd, Forward, Learned, PassesAndLoss
+from fastdqn.learner.fast.chain import Moves
+from fastdqn.learner.fast.one_pass import OnePass
+from fastdqn.learner.network import QNetwork
+from fastdqn.transition import Batch
+
+
+class Shadow:
+    """A network, the copy of it that is computed with, and their weights side by side."""
+
+    def __init__(self, network: QNetwork, dtype: torch.dtype, example: Tensor) -> None:
+        """`example`: a few states. Whatever a network of the user's own raises in a pass, it raises here."""
+        self.network = copy.deepcopy(network)
+        for own_layer, layer in zip(network.modules(), self.network.modules(), strict=True):
+            layer._buffers = own_layer._buffers  # the same running means, wherever the passes go
+        pairs = list(zip(network.parameters(), self.network.parameters(), strict=True))
+        to_cast = _weights_to_cast(self.network, example)
+        for own, weight in pairs:
+            weight.data = own.data.to(dtype) if weight in to_cast else own.data
+        self.pairs = [(own, weight) for own, weight in pairs if own.requires_grad]
+        self._cast = [weight.data for _, weight in pairs if weight in to_cast]
+        self._own: list[Tensor] = [own for own, weight in pairs if weight in to_cast]
+        self._moves = Moves(self._own)
+        self._try_out(example)
+
+    def _try_out(self, example: Tensor) -> None:
+        with self.network.evaluating():
+            total = self.network.outputs(example).sum()
+        weights = [weight for _, weight in self.pairs]
+        if weights and None in torch.autograd.grad(total, weights, allow_unused=True):
+            raise ValueError("the network has weights that its forward does not use")
+
+    def follow(self) -> None:
+        """Casts the weights again if others than a one-pass optimizer have moved them."""
+        if self._moves.seen():
+            self.cast_again()
+
+    @torch.no_grad()
+    def cast_again(self) -> None:
+        torch._foreach_copy_(self._cast, self._own)
+
+
+class _Linear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
+
+
+class _Conv2d(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        return self._conv_forward(x.to(self.weight.dtype), self.weight, self.bias)
+
+
+_PLAIN: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, nn.Conv2d: _Conv2d}
+
+
+def _weights_to_cast(network: QNetwork, example: Tensor) -> set[nn.Parameter]:
+    """Lets every layer take its input in the dtype of its weights; those that are to be bfloat16."""
+    layers = [layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None]
+    plain = [layer for layer in layers if type(layer) in _PLAIN]
+    last = _last_layers(network, plain, example)
+    owners = Counter(weight for layer in layers for weight in layer.parameters(recurse=False))
+    for layer in layers:
+        if layer in plain:
+            layer.__class__ = _PLAIN[type(layer)]
+        else:
+            layer.register_forward_pre_hook(_in_float32)
+    shared = [layer for layer in plain if any(owners[weight] > 1 for weight in layer.parameters())]
+    return {weight for layer in plain if layer not in [*last, *shared] for weight in layer.parameters()}
+
+
+def _last_layers(network: QNetwork, layers: list[nn.Module], example: Tensor) -> list[nn.Module]:
+    """The layer that a pass calls last, and linear ones that are as wide as the answer or as one action's part of it: a
+    dueling network has two such ends."""
+    called = list[nn.Module]()
+    hooks = [layer.register_forward_hook(lambda layer, given, answer: called.append(layer)) for layer in layers]
+    with torch.no_grad(), network.evaluating():
+        answer = network.outputs(example)
+    for hook in hooks:
+        hook.remove()
+    widths = (answer[0].numel(), network.head.outputs)
+    return [*called[-1:], *(layer for layer in layers if isinstance(layer, nn.Linear) and layer.out_features in widths)]
+
+
+def _in_float32(layer: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value.float() if isinstance(value, Tensor) and value.is_floating_point() else value for value in given)
+
+
+class ShadowAutograd(Autograd):
+    """Autograd through the copies: their gradients, left where the optimizer finds them."""
+
+    def __init__(
+        self, online: Shadow, target: Shadow, passes: PassesAndLoss, forward: Forward, optimizer: torch.optim.Optimizer
+    ) -> None:
+        super().__init__(passes, forward, clear=lambda: None)
+        self._online, self._target = online, target
+        self._weights = [weight for _, weight in online.pairs]
+        self._gradients: list[Tensor] = [torch.zeros_like(weight.data) for weight in self._weights]
+        self._keep_up = online.follow
+        if isinstance(optimizer, OnePass):
+            copies = [weight.data if weight.dtype != own.dtype else None for own, weight in online.pairs]
+            optimizer.take([own for own, _ in online.pairs], self._gradients, copies)
+        else:
+            self._keep_up = online.cast_again  # torch does not count what its fused optimizers do to the weights
+            for number, (own, _) in enumerate(online.pairs):
+                own.grad = self._gradients[number] = torch.zeros_like(own)
+
+    def look_ahead(self, batch: Batch) -> tuple[Tensor, ...]:
+        self._target.follow()
+        return super().look_ahead(batch)
+
+    def __call__(self, batch: Batch, *known: Tensor) -> Learned:
+        self._keep_up()
+        self._target.follow()
+        loss, q_mean, error = self._forward(batch, *known)
+        torch._foreach_copy_(self._gradients, torch.autograd.grad(loss, self._weights))
+        return Learned(loss.detach(), q_mean, error)

@@ -261,3 +261,15 @@ def test_it_learns_in_train_mode_and_acts_and_is_looked_up_in_eval_mode(double):
     assert online.asked == [False]
     assert parts.learner.online.training, "and goes on learning"
     assert target.seen == online.seen == 2, "buffers reach the target network"
+
+
+def test_what_the_user_has_frozen_in_eval_mode_stays_there():
+    parts, _ = built(Noisy)
+    online = parts.learner.online
+    online.body.layer.eval()
+    with online.evaluating():
+        assert not online.training
+        assert not online.body.training
+    assert online.training
+    assert online.body.training
+    assert not online.body.layer.training

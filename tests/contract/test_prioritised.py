@@ -518,7 +518,7 @@ def test_no_slot_of_zero_is_drawn_wherever_a_number_falls(monkeypatch):
         ends = torch.cumsum(priorities.sums, 0)
         shares = torch.cat([ends / ends[-1], torch.rand(20, dtype=torch.float64), torch.tensor([0.0, 1.0, 1.1])])
         monkeypatch.setattr("fastdqn.replay.fast.device_priorities.fine_fraction", lambda words, shares=shares: shares)
-        lane, row, weight = priorities.draw(replay.dice, len(shares))
+        lane, row, weight = priorities.draw(replay.device_rng, len(shares))
         assert (priorities.stored[lane * 1500 + row % 1500] > 0).all()
         assert (weight > 0).all()
 

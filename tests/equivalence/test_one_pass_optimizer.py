@@ -94,7 +94,7 @@ def short_copies(learner):
 
 
 @OPTIMIZERS
-def test_shortened_weights_are_those_of_the_newest_weights(optimizer):
+def test_bfloat16_weights_are_those_of_the_newest_weights(optimizer):
     fast, other = (parts_of(CATCH_NATURE, [*SHORT, ON], optimizer=optimizer, **EPS).learner for _ in range(2))
     *batches, last = random_batches(parts_of(CATCH_NATURE), 6)
     for batch in batches:
@@ -173,7 +173,7 @@ def test_shares_are_equal_and_hold_every_number_once(sizes, threads, copied):
         assert copy is None if not copied else np.array_equal(copy, view)
 
 
-def test_numbers_are_shortened_as_torch_does():
+def test_numbers_are_rounded_as_torch_does():
     """Every upper half of a float32 there is, with lower halves that are ties, nearly ties and neither."""
     from fastdqn.learner.fast.one_pass_kernels import adam
 

@@ -89,7 +89,7 @@ def test_bf16_gives_nearly_the_same_gradient(setup, double):
     assert short.switches ^ plain.switches == {"bf16"}
     cosines, ratios, losses = compare_gradients(short, plain)
     assert within_tolerance(cosines, ratios, losses), (cosines, ratios, losses)
-    assert losses.min() > 0, "the same to the last bit: nothing was shortened"
+    assert losses.min() > 0, "the same to the last bit: nothing was cast"
 
 
 def taken_gradients(learner):
@@ -109,7 +109,7 @@ def test_bf16_in_the_lean_update_gives_nearly_the_same_gradient(monkeypatch, dou
     assert type(short.learner.update.backprop).__name__ == "Lean"
     cosines, ratios, losses = compare_gradients(short, plain)
     assert within_tolerance(cosines, ratios, losses), (cosines, ratios, losses)
-    assert losses.min() > 0, "the same to the last bit: nothing was shortened"
+    assert losses.min() > 0, "the same to the last bit: nothing was cast"
     assert [copy is not None for copy in short.learner.update.backprop._mine.copies].count(True) == 2 * (len(hidden) - 1)
 
 
@@ -122,7 +122,7 @@ def test_a_lean_network_without_products_shortens_nothing():
 
 @needs_bf16
 @pytest.mark.parametrize("target", ["hard", "soft", "none"])
-def test_shortened_weights_of_the_lean_update_are_never_old(target):
+def test_bfloat16_weights_of_the_lean_update_are_never_old(target):
     """Three learners from one state, one of them fresh: whoever computed with old weights would have another loss."""
     old, other, fresh = (parts_of(SNAKE_MLP, ["hand_written", "lean_mlp", "bf16"], target=target).learner for _ in range(3))
     *batches, last = random_batches(parts_of(SNAKE_MLP), 12)

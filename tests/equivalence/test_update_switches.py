@@ -498,7 +498,7 @@ def test_a_network_of_the_users_own_keeps_autograd():
 @pytest.mark.skipif(bool(lacks("bf16", "cpu")), reason="needs bfloat16 instructions")
 @pytest.mark.parametrize("target", ["hard", "soft"])
 def test_short_copies_of_the_weights_are_never_stale(target):
-    """hand_written with bf16 keeps shortened weights of the target network until it changes. The loss of every update must
+    """hand_written with bf16 keeps bfloat16 weights of the target network until it changes. The loss of every update must
     be the one that autocast finds for the weights as they are, with both networks moving all the time."""
     how = {"target": target, "target_every": 5, "target_tau": 0.3, "lr": 1e-2, "double": True}
     parts = parts_of(SNAKE_CNN, ["hand_written", "bf16"], **how)

@@ -97,10 +97,10 @@ class Chooser:
         self._epsilon.fill_(epsilon)
 
     def state(self) -> dict[str, Any]:
-        return {"@rng@": self.device_rng.state(), "rng": self.rng.bit_generator.state}
+        return {"dice": self.device_rng.state(), "rng": self.rng.bit_generator.state}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        self.device_rng.load_state(state["@rng@"])
+        self.device_rng.load_state(state["dice"])
         self.rng.bit_generator.state = state["rng"]
 
     @torch.no_grad()

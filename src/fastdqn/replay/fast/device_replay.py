@@ -73,12 +73,12 @@ class DeviceReplay:
         return self.ring.startable(self.stack, self.n_step)
 
     def state(self) -> dict[str, Any]:
-        state = {"ring": self.ring.state(), "@rng@": self.device_rng.state()}
+        state = {"ring": self.ring.state(), "dice": self.device_rng.state()}
         return state if self.priorities is None else state | {"priorities": self.priorities.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.ring.load_state(state["ring"])
-        self.device_rng.load_state(state["@rng@"])
+        self.device_rng.load_state(state["dice"])
         if self.priorities is not None:
             self.priorities.load_state(state.get("priorities"))
 

@@ -4,10 +4,10 @@ The data path, read in one direction (docs/data-path.md follows one transition t
 
     env/       lanes of environments: send actions, recv ticks
     actor/     chooses actions, stores ticks as blocks
-    replay/    ring of rows -> sampler -> window -> batch; the ratio says how many updates are earned
+    replay/    ring of rows -> sampler -> window -> batch; the ratio says how many updates are due
     learner/   loss -> update -> new weights, which the actor plays with
     evaluator  plays whole games without exploring
-    runner/    places these roles; switches.py names every speed-up, build.py puts the parts together
+    runner/    runs these roles; switches.py lists every speed-up, build.py assembles the parts
 """
 
 import sys
@@ -34,7 +34,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Public names load when first used, so that `fastdqn --help` needs no torch."""
+    """Imports public names on first use, so that `fastdqn --help` does not import torch."""
     if name not in _HOMES:
         raise AttributeError(f"module 'fastdqn' has no attribute '{name}'")
     import importlib
@@ -45,7 +45,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """Importing a submodule makes it an attribute of its package; `fastdqn.train` stays the function all the same."""
+    """Importing a submodule sets it as an attribute of the package; this keeps `fastdqn.train` the function."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _HOMES and isinstance(value, ModuleType):

@@ -1,11 +1,11 @@
-"""An agent for those who own their loop: act, remember, learn, save, load.
+"""An agent for your own training loop: act, remember, learn, save, load.
 
     agent = Agent(env.observation_space, env.action_space.n)
     action = agent.act(obs)
     agent.remember(obs, action, reward, next_obs, terminated, truncated)
     agent.learn()
 
-It is the same replay, loss and update as `fastdqn train`, with one lane and you in the place of the runner.
+It uses the same replay, loss and update as `fastdqn train`, with one lane; your loop replaces the runner.
 """
 
 from collections.abc import Mapping
@@ -84,12 +84,12 @@ class Agent:
         self._greedy = build_greedy(online, self.device, switches)
         self._epsilon, self._lr_at = exploration(self.config), learning_rate(self.config)
         self._beta_at = priority_beta(self.config)
-        self._newest: np.ndarray | None = None  # the observation of the open row, None before the first and after an end
+        self._newest: np.ndarray | None = None  # observation of the open row; None before the first and after an episode
         self.steps = 0
 
     @property
     def memory(self) -> Any:
-        """The replay; len(agent.memory) is about the number of transitions that can be drawn (the last observation of
+        """The replay; len(agent.memory) is about the number of transitions that can be sampled (the last observation of
         each episode counts too)."""
         return self._replay
 
@@ -102,7 +102,7 @@ class Agent:
         return self._epsilon(self.steps)
 
     def act(self, obs: Any, explore_too: bool = True) -> int:
-        """Epsilon-greedy on the schedule, which counts the steps remembered: epsilon_start for the first
+        """Epsilon-greedy. The schedule counts the steps passed to `remember`: epsilon_start for the first
         replay.warmup_steps of them. Greedy with explore_too=False."""
         epsilon = self.epsilon if explore_too else 0.0
         if epsilon >= 1.0:
@@ -113,7 +113,7 @@ class Agent:
     def remember(
         self, obs: Any, action: int, reward: float, next_obs: Any, terminated: bool, truncated: bool = False
     ) -> None:
-        """One step. Steps that follow each other share their observation; one that does not begins a new episode."""
+        """Stores one step. Consecutive steps share an observation; a different `obs` begins a new episode."""
         if not 0 <= action < self.spec.num_actions:
             raise ValueError(f"action {action} is not one of 0..{self.spec.num_actions - 1}")
         obs, next_obs = self.spec.stored(obs), self.spec.stored(next_obs)
@@ -124,7 +124,7 @@ class Agent:
         self.steps += 1
 
     def learn(self, batch_size: int | None = None) -> float | None:
-        """One update; returns its loss, or None while fewer than a batch are in memory."""
+        """One update; returns its loss, or None while the memory holds less than a batch."""
         size = batch_size or self.config.learner.batch_size
         if len(self._replay) < size:
             return None
@@ -134,7 +134,7 @@ class Agent:
         return self._learner.read_means()[0]
 
     def save(self, path: str | Path) -> None:
-        """The weights. A whole run that can be continued is what `fastdqn train` keeps."""
+        """Saves the weights only; `fastdqn train` keeps a whole run folder."""
         facts = {
             "env_id": self.spec.env_id,
             "step": self.steps,
@@ -145,7 +145,7 @@ class Agent:
         save_model(Path(path), self._learner.online, facts)
 
     def load(self, path: str | Path) -> None:
-        """The weights, and how far the schedules of exploration and learning rate have come."""
+        """Loads the weights and the position in the exploration and learning-rate schedules."""
         facts = load_model(Path(path), self._learner.online)
         self.steps, self._learner.updates = facts["step"], facts["update"]
         self._learner.target.load_state_dict(self._learner.online.state_dict())
@@ -166,7 +166,7 @@ class Agent:
 
 
 def _shape_and_dtype(observations: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """As they are stored: images with their channels first."""
+    """Shape and dtype as stored: images are channels first."""
     if isinstance(observations, spaces.Space):
         if not isinstance(observations, spaces.Box):
             raise UserError(f"The agent needs a Box of observations, not {type(observations).__name__}.")

@@ -1,4 +1,4 @@
-"""Config and switches -> parts. The only file that asks whether a switch is on."""
+"""Config and switches -> parts. Only this file, build_learner.py and build_replay.py ask whether a switch is on."""
 
 import copy
 from pathlib import Path
@@ -12,7 +12,7 @@ from fastdqn.actor.greedy import make_greedy, without_autograd
 from fastdqn.actor.policy import Greedy, Policy
 from fastdqn.actor.resident import Chooser, ResidentPolicy
 from fastdqn.build_learner import build_learner, in_effect
-from fastdqn.build_replay import build_launcher, build_replay, replay_notes
+from fastdqn.build_replay import build_launcher, build_replay
 from fastdqn.config import Config
 from fastdqn.device.hardware import lacks, use_device
 from fastdqn.device.kept_memory import keep_freed_memory
@@ -37,14 +37,14 @@ from fastdqn.runner.ports import Parts, ReplaySink
 from fastdqn.schedules import exploration, learning_rate, priority_beta
 from fastdqn.switches import SWITCHES, Promise, resolve
 
-FOR_PLAIN_NETWORKS = ("hand_written", "inplace_relu", "cuda_graph")  # what one of the user's own may have to do without
+FOR_PLAIN_NETWORKS = ("hand_written", "inplace_relu", "cuda_graph")  # may have to stay off for a user's own network
 FOR_ONE_PROCESS = ("device_snake", "overlap")  # actor and learner must share a device and a process
 
 
 def build(
     config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None, folder: Path | None = None
 ) -> Parts:
-    """All parts of one run, in the order a transition travels. `folder` is on the disk where a replay in a file goes."""
+    """All parts of a run, in data-path order. `folder` is on the disk that holds a file-backed replay."""
     online, switches, notes = build_online(config, kind, device, own_network)
     config = with_switches(config, switches)
     spec, stack = kind.spec, stack_of(config, kind)
@@ -85,8 +85,8 @@ def build(
 def active_switches(
     config: Config, kind: EnvKind, device: str, network: QNetwork | None = None
 ) -> tuple[frozenset[str], list[str]]:
-    """What is in effect for this environment and network (or the configured one), and a line for each thing that was wished
-    for and is not."""
+    """The switches in effect for this environment and network (or the configured one), and a line for each requested
+    switch that is left off."""
     network = _network_on_paper(config, kind) if network is None else network
     return settle_switches(config, device, network, {**_why_not_here(config, kind), **why_not_for(network, config)})
 
@@ -94,8 +94,8 @@ def active_switches(
 def settle_switches(
     config: Config, device: str, network: QNetwork, reasons: dict[str, str]
 ) -> tuple[frozenset[str], list[str]]:
-    """`reasons` names the switches that cannot apply, and why. Asked for by name they are refused, preferred they get a line
-    each, and what a network of the user's own leaves off of the defaults gets one line."""
+    """`reasons` maps each switch that cannot apply to the reason. If requested by name it raises, if preferred it gets a
+    line; the defaults that a user's own network leaves off share one line."""
     wishes = config.switches
     for name in sorted(reasons.keys() & set(wishes.on)):
         raise UserError(f"The switch {name} does not apply to {config.env_id}: {reasons[name]}.")
@@ -106,23 +106,22 @@ def settle_switches(
     if network.own:
         aside = [f"{name} ({reasons[name]})" for name in FOR_PLAIN_NETWORKS if name in missed]
         notes += [f"left off for your network: {', '.join(aside)}"] * bool(aside)
-    notes += replay_notes(config, switches)
-    return switches - ({"fused_draw"} if config.replay.prioritised else set()), notes
+    return switches, notes
 
 
 def why_not(config: Config, kind: EnvKind) -> dict[str, str]:
-    """The switches that this environment and the configured network have no use for, each with the reason."""
+    """The switches that do not apply to this environment and the configured network, each with the reason."""
     return {**_why_not_here(config, kind), **why_not_for(_network_on_paper(config, kind), config)}
 
 
 def _network_on_paper(config: Config, kind: EnvKind) -> QNetwork:
-    """Its layers and shapes, without memory for weights."""
+    """The network's layers and shapes, without allocating weights."""
     with torch.device("meta"):
         return build_network(config, kind)
 
 
 def _why_not_here(config: Config, kind: EnvKind) -> dict[str, str]:
-    """The switches that this environment and these settings have no use for, each with the reason."""
+    """The switches that do not apply to this environment and these settings, each with the reason."""
     env_id = kind.spec.env_id
     reasons = {
         name: f"{env_id} is another kind of environment"
@@ -139,7 +138,7 @@ def _why_not_here(config: Config, kind: EnvKind) -> dict[str, str]:
 
 
 def why_not_for(network: QNetwork, config: Config) -> dict[str, str]:
-    """The switches that this network and its learner have no use for, each with the reason."""
+    """The switches that do not apply to this network and its learner, each with the reason."""
     reasons = {}
     if config.learner.target != "hard":
         reasons["target_ahead"] = f"with learner.target={config.learner.target} the target network moves at every update"
@@ -152,11 +151,9 @@ def why_not_for(network: QNetwork, config: Config) -> dict[str, str]:
         reasons["hand_written"] = by_hand
     elif "hand_written" not in config.switches.off:
         reasons["shadow_weights"] = "hand_written has copies of its own"
-    if "bf16" not in {*config.switches.on, *config.switches.prefer} - set(config.switches.off):
-        reasons["shadow_weights"] = "the passes are float32"
     if not can_be_lean(network):
         reasons["lean_mlp"] = "it is for fully connected networks with a hidden layer"
-    if network.own and by_hand:  # otherwise it does what one of ours could do
+    if network.own and by_hand:  # otherwise it is a chain of layers like ours
         reasons["inplace_relu"] = "a network of your own may need the input of its ReLU again"
         if "cuda_graph" not in config.switches.on:
             reasons["cuda_graph"] = "a network of your own may do what no graph can record; --on cuda_graph tries it"
@@ -172,7 +169,7 @@ def _lacking(name: str, device: str) -> bool:
 
 
 def switches_to_try(config: Config, kind: EnvKind, device: str) -> list[str]:
-    """The switches that win on one machine and lose on another: those that are no default and change no learning."""
+    """The switches that are faster on some machines and slower on others: not default, and no change to learning."""
     reasons = why_not(config, kind)
     return [
         switch.name
@@ -185,10 +182,10 @@ def switches_to_try(config: Config, kind: EnvKind, device: str) -> list[str]:
 
 
 def with_switches(config: Config, switches: frozenset[str]) -> Config:
-    """The config with the settings that a switch decides."""
+    """The config with the settings that a switch overrides."""
     if "many_lanes" in switches:
         return config
-    lanes = config.actor.count if config.runner == "processes" else 1  # one an actor
+    lanes = config.actor.count if config.runner == "processes" else 1  # one per actor
     return config.model_copy(update={"actor": config.actor.model_copy(update={"lanes": lanes, "groups": 1})})
 
 
@@ -207,14 +204,14 @@ def build_env(kind: EnvKind, lanes: int, groups: int, switches: frozenset[str]) 
 
 
 def build_boards(kind: EnvKind, lanes: int, device: str, switches: frozenset[str]) -> DeviceSnake | None:
-    """The lanes on the device, if they are to be played there."""
+    """The lanes on the device, or None if they are played on the host."""
     if "device_snake" not in switches or kind.make_on_device is None:
         return None
     return kind.make_on_device(lanes, device)
 
 
 def build_network(config: Config, kind: EnvKind, own: MakeBody | None = None) -> QNetwork:
-    """As the textbook has it: no switch has touched it."""
+    """The textbook network, before any switch is applied."""
     spec, head = kind.spec, make_head(config.learner)
     shape = spec.state_shape(stack_of(config, kind))
     return make_network(config.network, shape, spec.obs_dtype, spec.num_actions, own, head)
@@ -223,7 +220,7 @@ def build_network(config: Config, kind: EnvKind, own: MakeBody | None = None) ->
 def build_online(
     config: Config, kind: EnvKind, device: str, own: MakeBody | None = None
 ) -> tuple[QNetwork, frozenset[str], list[str]]:
-    """The network that is trained, and the switches that are in effect for it: every role begins with the same weights."""
+    """The online network and the switches in effect for it. Every role starts from the same weights."""
     use_device(device)
     torch.manual_seed(seeding.integer(config.seed, "weights"))
     network = build_network(config, kind, own)
@@ -233,7 +230,7 @@ def build_online(
 
 
 def dressed(network: QNetwork, switches: frozenset[str]) -> QNetwork:
-    """The network with the switches that concern it: the same weights and values."""
+    """Applies the switches that concern the network; its weights and values stay the same."""
     if "inplace_relu" in switches:
         network.relu_in_place()
     if "lean_mlp" in switches:
@@ -242,7 +239,7 @@ def dressed(network: QNetwork, switches: frozenset[str]) -> QNetwork:
 
 
 def set_process_flags(switches: frozenset[str]) -> None:
-    """What a process has only one of."""
+    """Sets process-wide flags."""
     if "keep_memory" in switches:
         keep_freed_memory()
     set_tensor_cores("tf32" in switches)
@@ -266,7 +263,7 @@ def build_actor(
     timers: Timers,
     switches: frozenset[str],
 ) -> Actor | DeviceActor:
-    """Environments and actor, in one of three places: all on the host, the ring on the device, or the boards too."""
+    """Environments and actor, placed in one of three ways: all on the host, the ring on the device, or the boards too."""
     lanes, stack, spec = config.actor.lanes, stack_of(config, kind), kind.spec
     seed, launcher = seeding.integer(config.seed, "explore"), build_launcher(switches)
     boards = build_boards(kind, lanes, device, switches)
@@ -287,7 +284,7 @@ def build_overlap(online: QNetwork, device: str, switches: frozenset[str]) -> Ap
 
 
 def build_evaluator(config: Config, kind: EnvKind, greedy: Greedy, lanes: int, switches: frozenset[str]) -> Evaluator:
-    """The greedy actor: lanes of its own, so that a game in training is never disturbed."""
+    """The greedy actor. It has its own lanes, so it never disturbs training games."""
     epsilon = kind.spec.eval_epsilon if config.evaluator.epsilon is None else config.evaluator.epsilon
     env = build_env(kind, lanes, 1, switches)
     rng = seeding.stream(config.seed, "evaluator")
@@ -295,8 +292,8 @@ def build_evaluator(config: Config, kind: EnvKind, greedy: Greedy, lanes: int, s
 
 
 def guess_threads(config: Config, state_shape: tuple[int, ...], device: str, cores: int) -> int:
-    """Torch CPU threads where nothing can be measured: only large convolutions get all cores, because an idle OpenMP
-    pool steals them from whatever else wants to run."""
+    """Torch CPU threads when they cannot be measured: only large convolutions get all cores, because an idle OpenMP
+    pool takes them from other threads."""
     if config.learner.threads:
         return config.learner.threads
     network = choose_kind(config.network.kind, state_shape)

@@ -1,4 +1,4 @@
-"""The learner as config and switches want it. With build.py, the only files that ask whether a switch is on."""
+"""Builds the learner from config and switches. Like build.py, it may ask whether a switch is on."""
 
 import copy
 from contextlib import nullcontext
@@ -45,7 +45,7 @@ def build_learner(
     notes: list[str],
     apart: Apart | None = None,
 ) -> Learner:
-    """`notes` gets a line when something had to be left off."""
+    """Appends a line to `notes` for anything that had to be left off."""
     target = online if config.learner.target == "none" else copy.deepcopy(online).eval()
     if "no_grad" in switches and target is not online:
         target.requires_grad_(False)
@@ -92,7 +92,7 @@ def build_feedback(
 
 
 def in_effect(switches: frozenset[str], learner: Learner) -> frozenset[str]:
-    """Without what was tried and did not work."""
+    """The switches without those that were tried and failed."""
     backprop = learner.update.backprop
     tried = {"compile": getattr(backprop, "is_compiled", False), "shadow_weights": isinstance(backprop, ShadowAutograd)}
     return switches - {name for name, works in tried.items() if not works}
@@ -120,7 +120,7 @@ def build_backprop(
     switches: frozenset[str],
     notes: list[str],
 ) -> Backprop:
-    """Autograd, wrapped by the switches that are on; or a twin with a hand-written backward pass."""
+    """Autograd, modified by the switches that are on, or a hand-written backward pass."""
     dtype = dtype_of_passes(switches)
     if "lean_mlp" in switches:
         assert isinstance(step.optimizer, OnePass), "build_optimizer sees to it"
@@ -131,7 +131,7 @@ def build_backprop(
     if "shadow_weights" in switches:
         try:
             return build_shadow(online, target, loss, step, example, switches)
-        except Exception as fault:  # whatever a network of the user's own does not like about bfloat16
+        except Exception as fault:  # anything in a user's own network may fail in bfloat16
             notes.append(f"shadow_weights is left off: {type(fault).__name__}: {str(fault).splitlines()[0][:120]}")
     precision = nullcontext if dtype is None else autocast(example.state.device.type, dtype)
     passes = PassesAndLoss(online, target, loss, "no_grad" in switches, precision)
@@ -155,7 +155,7 @@ def build_shadow(
 
 
 def dtype_of_passes(switches: frozenset[str]) -> torch.dtype | None:
-    """What forward and backward passes are computed in; None: float32, as everything else."""
+    """Dtype of the forward and backward passes; None: float32, like everything else."""
     return torch.bfloat16 if "bf16" in switches else torch.float16 if "fp16" in switches else None
 
 
@@ -166,7 +166,7 @@ def build_transfer(device: str, switches: frozenset[str]) -> Transfer:
 
 
 def example_batch(size: int, spec: EnvSpec, stack: int, device: str, switches: frozenset[str]) -> Batch:
-    """A batch of zeros in the shapes and dtypes that the replay gives."""
+    """A batch of zeros with the shapes and dtypes of the replay's batches."""
     dtype = torch.from_numpy(np.zeros(1, spec.obs_dtype)).dtype if "frame_ring" in switches else torch.float32
     states = torch.zeros(size, *spec.state_shape(stack), dtype=dtype, device=device)
     numbers = torch.zeros(size, device=device)

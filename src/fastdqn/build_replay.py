@@ -1,4 +1,4 @@
-"""The replay as config and switches want it. With build.py, the only file that asks whether a switch is on."""
+"""Builds the replay from config and switches. Like build.py, it may ask whether a switch is on."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from fastdqn.replay.fast.compiled_draw import CompiledSampler, compiled_window
 from fastdqn.replay.fast.device_priorities import DevicePriorities, bytes_of_blocks
 from fastdqn.replay.fast.device_replay import DeviceReplay
 from fastdqn.replay.fast.device_ring import DeviceRing
-from fastdqn.replay.fast.fused_draw import fused_sample
+from fastdqn.replay.fast.fused_draw import fused_sample, fused_window
 from fastdqn.replay.fast.prefetch import Prefetched
 from fastdqn.replay.place import in_file, in_memory
 from fastdqn.replay.prioritised import PrioritisedSampler
@@ -46,7 +46,7 @@ def rows_per_lane(config: Config, stack: int) -> int:
 def build_replay(
     config: Config, spec: EnvSpec, stack: int, device: str, switches: frozenset[str], folder: Path | None = None
 ) -> Replay:
-    """`folder` is on the disk where a replay in a file goes."""
+    """`folder` is on the disk that holds a file-backed replay."""
     lanes, n_step, gamma, clip = config.actor.lanes, config.replay.n_step, config.learner.gamma, spec.clip_rewards
     rows = rows_per_lane(config, stack)
     check_prioritised(config, switches)
@@ -61,6 +61,7 @@ def build_replay(
             clip_rewards=clip,
             launcher=build_launcher(switches),
             sample=fused_sample if "fused_draw" in switches else device_window.sample,
+            window=fused_window if "fused_draw" in switches else device_window.window,
             priorities=build_priorities(config, ring, stack),
         )
     if "frame_ring" in switches:
@@ -101,15 +102,8 @@ def check_prioritised(config: Config, switches: frozenset[str]) -> None:
         raise UserError("replay.prioritised=true needs the switch frame_ring: leave it on, or draw uniformly.")
 
 
-def replay_notes(config: Config, switches: frozenset[str]) -> list[str]:
-    """Switches that are on and not in effect, one line each."""
-    if config.replay.prioritised and "fused_draw" in switches:
-        return ["fused_draw is left out: its kernels draw uniformly, and replay.prioritised=true draws by priority"]
-    return []
-
-
 def priority_bytes(config: Config, slots: int, switches: frozenset[str]) -> int:
-    """For preflight; 0 where draws are uniform."""
+    """For preflight: bytes of the priorities, 0 with uniform sampling."""
     check_prioritised(config, switches)
     if not config.replay.prioritised:
         return 0
@@ -117,13 +111,13 @@ def priority_bytes(config: Config, slots: int, switches: frozenset[str]) -> int:
 
 
 def build_prefetch(config: Config, replay: RingReplay, device: str) -> Prefetched:
-    """Batches leave it as tensors of the device."""
+    """Its batches are tensors on the device."""
     send, receive = (plain_transfer(device), no_transfer) if device == "cpu" else transfer_ahead(device)
     return Prefetched(replay, config.learner.prefetch, seeding.integer(config.seed, "sample"), send, receive)
 
 
 def replay_bytes_per_row(spec: EnvSpec, stack: int, switches: frozenset[str]) -> int:
-    """For preflight: what one row of capacity costs under these switches."""
+    """For preflight: bytes per row of capacity under these switches."""
     if "frame_ring" in switches:
         return bytes_per_row(spec.obs_shape, spec.obs_dtype)
     if "array_replay" in switches:
@@ -136,7 +130,7 @@ def replay_on_device(switches: frozenset[str]) -> bool:
 
 
 def replay_on_host(config: Config, switches: frozenset[str]) -> Config:
-    """The config where the replay must be a ring on the host, because of a setting; refused where a switch says no."""
+    """The config, with the replay on the host if a setting requires it; raises if a switch contradicts that setting."""
     setting = "learner.prefetch" if config.learner.prefetch else "replay.place=file" if config.replay.place == "file" else ""
     if not setting:
         return config
@@ -149,7 +143,7 @@ def replay_on_host(config: Config, switches: frozenset[str]) -> Config:
 
 
 def with_replay_in_ram(config: Config) -> Config | None:
-    """The config with the replay on the host; None where the device was asked for by name, or by what needs it."""
+    """The config with the replay on the host; None if `device_ring` or a switch that needs it was requested by name."""
     resident, wishes = {"device_ring", *dependents("device_ring")}, config.switches
     if resident & set(wishes.on):
         return None

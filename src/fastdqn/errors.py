@@ -1,15 +1,15 @@
-"""The one exception a user is meant to see: a sentence that says what is wrong and what to do. The CLI exits with 2."""
+"""The one exception meant for users: a sentence that says what is wrong and what to do. The CLI exits with 2."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Bad input, told in a sentence. Never raised for a fault of our own: those keep their traceback."""
+    """Bad input, described in a sentence. Never raised for our own bugs: those keep their traceback."""
 
 
 class RoleError(Exception):
-    """A role in a process of its own has failed for good; the text holds its traceback."""
+    """The process of a role has failed for good; the text holds its traceback."""
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
@@ -20,13 +20,13 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
 
 
 def missing_package(needed_for: str, package: str, extra: str | None = None) -> UserError:
-    """An optional package is not installed: say for what it is needed and the line that installs it."""
+    """For an optional package that is not installed: says what needs it and how to install it."""
     line = f"pip install 'fastdqn[{extra}]'" if extra else f"pip install {package}"
     return UserError(f"{needed_for} needs the package {package}, which is not installed. Install it with: {line}")
 
 
 def memory_ran_out(fault: BaseException, device: str) -> UserError:
-    """Of a device or the host, during a run: what other programs take cannot be foreseen."""
+    """Out of memory during a run, on a device or the host: what other programs use cannot be predicted."""
     where = "this machine" if isinstance(fault, MemoryError) else device
     return UserError(
         f"The memory of {where} ran out. What was learned until then is saved in the run's folder, if it had "

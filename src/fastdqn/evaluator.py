@@ -1,4 +1,4 @@
-"""ROLE: plays whole games without exploring and gives the score."""
+"""ROLE: plays whole games without exploring and returns the score."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from fastdqn.transition import Block
 
 @dataclass(frozen=True)
 class Score:
-    """The evaluator's verdict on one version of the weights."""
+    """The evaluation result of one version of the weights."""
 
     env_id: str
     protocol: str
@@ -30,7 +30,7 @@ class Score:
     interval: tuple[float, float]  # 95 % bootstrap interval of the mean
     scores: list[float]
     steps: list[int]  # steps of each game
-    cut: int  # games longer than max_steps: their score so far counts, the rest of such a game does not
+    cut: int  # games cut at max_steps: their score so far counts, the rest does not
     max_steps: int
 
     def as_json(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Evaluator:
         stopped: Callable[[], bool] = lambda: False,
         on_tick: Callable[[float], None] = lambda share: None,
     ) -> Score | None:
-        """None when told to stop on the way: a partial evaluation is no evaluation. `on_tick` hears the share of games
+        """None when stopped before the end: a partial evaluation does not count. `on_tick` receives the share of games
         that are done."""
         env, spec = self.env, self.env.spec
         games = Games(env.num_lanes, spec)
@@ -62,7 +62,7 @@ class Evaluator:
         quota[: episodes % env.num_lanes] += 1
         finished: list[Game] = []
         cut = 0
-        waits = np.zeros(env.num_lanes, bool)  # the lane's game was cut; it counts again from its next fresh game
+        waits = np.zeros(env.num_lanes, bool)  # the lane's game was cut; the lane counts again from its next game
         env.reset(seeds)
         if self.recorder is not None:
             self.recorder.forget()
@@ -70,7 +70,7 @@ class Evaluator:
             if stopped():
                 return None
             on_tick(len(finished) / episodes)
-            if waits[quota > 0].all():  # games without an end: everybody begins anew
+            if waits[quota > 0].all():  # games that do not end: reset all lanes
                 waits[:] = False
                 games = Games(env.num_lanes, spec)
                 env.reset([(seed + len(finished)) % 2**31 for seed in seeds])
@@ -114,9 +114,9 @@ class Evaluator:
 
 
 def bootstrap_interval(values: np.ndarray, resamples: int = 10_000, level: float = 0.95) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean, with a fixed stream: the same games give the same interval."""
+    """Percentile bootstrap interval of the mean, with a fixed seed: the same games give the same interval."""
     rng = np.random.default_rng(0)
-    rows = max(1, 1_000_000 // len(values))  # at a time: all resamples of very many games would not fit in memory
+    rows = max(1, 1_000_000 // len(values))  # per chunk: all resamples of very many games would not fit in memory
     sizes = [min(rows, resamples - done) for done in range(0, resamples, rows)]
     means = np.concatenate([rng.choice(values, size=(size, len(values))).mean(axis=1) for size in sizes])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])

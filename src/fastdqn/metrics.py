@@ -1,4 +1,4 @@
-"""Named timers, and the line of metrics.jsonl that a stretch of training leaves behind."""
+"""Named timers, and the rows of metrics.jsonl."""
 
 import json
 import math
@@ -11,7 +11,7 @@ SECTIONS = ("env", "act", "store", "sample", "learn")
 
 
 class Timer:
-    """`with timer:` adds the time spent inside to `seconds`. One object per section: nothing is made on the hot path."""
+    """`with timer:` adds the time spent inside to `seconds`. One object per section: no allocation on the hot path."""
 
     __slots__ = ("_began", "seconds")
 
@@ -40,13 +40,13 @@ class Tracker(Protocol):
 
 
 class JsonlSink:
-    """One JSON object a line, flushed at once: a killed run loses no line that was written."""
+    """One JSON object per line, flushed at once: a killed run loses no written line."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, row: dict[str, Any]) -> None:
-        # A loss that has run away is null: NaN is not JSON, and other programs read this file too
+        # A diverged loss is written as null: NaN is not JSON, and other programs read this file too
         finite = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
         }
@@ -69,10 +69,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 class Meter:
-    """Turns counters into rows. Rates and the split are over the time since the row before; the counters are totals.
+    """Turns counters into rows. Rates and the split are over the time since the previous row; the counters are totals.
 
     The split: env (recv and send), act (policy), store (replay.append), sample (draw a batch), learn (update),
-    other (the rest of the loop). Evaluation stands apart in eval_seconds and counts into no rate.
+    other (the rest of the loop). Evaluation is counted in eval_seconds only and is not part of any rate.
     """
 
     def __init__(self, timers: Timers, frame_skip: int, batch_size: int, window_episodes: int) -> None:
@@ -151,7 +151,7 @@ class Meter:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """The clock goes on from the saved seconds."""
+        """The clock continues from the saved seconds."""
         for games, saved in ((self._returns, state["returns"]), (self._scores, state["scores"])):
             games.clear()
             games.extend(saved)

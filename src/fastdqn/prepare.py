@@ -1,7 +1,7 @@
-"""From what the user asked for to a checked Job: environment found, config resolved, device chosen, memory counted.
+"""Turns the user's request into a checked Job: environment found, config resolved, device chosen, memory counted.
 
-Nothing of the run is allocated or written here, so every bad input ends before it can leave something half-done. Where a
-GPU and the CPU are both there and neither was asked for, a trial of some seconds decides, once a machine and work.
+Nothing of the run is allocated or written here, so bad input is refused before anything is left half-done. If the machine
+has a GPU and no device was requested, a trial of a few seconds decides, once per machine and workload.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,12 +58,12 @@ class Job:
     needs: tuple[Need, ...]
     own_network: MakeBody | None
     notes: tuple[str, ...]  # what was decided for the user, one line each
-    asked: Config  # the config before anything was decided: what a profile is found by
-    env: EnvName = ""  # as it was handed over
+    asked: Config  # the config before these decisions; profiles are looked up by it
+    env: EnvName = ""  # as passed in
 
     @property
     def judges(self) -> bool:
-        """Whether anything is evaluated, on the way or in the end."""
+        """Whether the run evaluates, during training or at the end."""
         return self.config.evaluator.at_end or evaluation_interval(self.config) > 0
 
 
@@ -76,9 +76,9 @@ def prepare(
     from_run: str | PathLike[str] | None = None,
     profile: str = NONE,
 ) -> Job:
-    """`settings` are dotted, such as {'learner.batch_size': 128, 'env.dim': 6}. A run that starts `from_run`,
-    from trained weights, does not explore from scratch, unless it is told to. `profile` is what `fastdqn tune` found:
-    a file, or `auto` for the one of this machine."""
+    """`settings` have dotted keys, such as {'learner.batch_size': 128, 'env.dim': 6}. A run that starts from trained
+    weights (`from_run`) starts at epsilon_end unless epsilon_start is set. `profile` is a profile of `fastdqn tune`:
+    a file, or `auto` for this machine's."""
     settings, imports = dict(settings or {}), tuple(imports)
     resolved = _resolve(env, preset, settings, imports, from_run)
     tuned, line = (None, "") if profile == NONE else _tuned_for(*resolved[:2], settings, profile, network)
@@ -87,7 +87,7 @@ def prepare(
             job = _job(*_resolve(env, preset, settings | tuned.settings, imports, from_run), network)
             check_memory_of(job)
             return replace(job, notes=(*job.notes, line), env=env)
-        except UserError as fault:  # a switch that is no more, or a replay that does not fit where the profile puts it
+        except UserError as fault:  # a switch that no longer exists, or a replay that does not fit where the profile puts it
             line = f"{IGNORED}: {fault}"
     job = _job(*resolved, network)
     return replace(job, notes=(*job.notes, *[line] * bool(line)), env=env)
@@ -113,7 +113,7 @@ def _job(config: Config, kind: EnvKind, notes: tuple[str, ...], network: MakeBod
 def _replay_where_it_fits(
     config: Config, kind: EnvKind, device: str, parameters: int, network: QNetwork
 ) -> tuple[Config, tuple[str, ...]]:
-    """A replay that a GPU has no room for stays in RAM, with a line; unless the GPU was asked for by name."""
+    """A replay that does not fit on the GPU stays in RAM, with a note, unless the GPU was requested by name."""
     switches, _ = active_switches(config, kind, device, network)
     free, in_ram = device_memory(device), with_replay_in_ram(config)
     if free is None or in_ram is None or not replay_on_device(switches):
@@ -127,7 +127,7 @@ def _replay_where_it_fits(
 
 
 def check_memory_of(job: Job) -> None:
-    """Refused when it does not fit into what is free: in RAM, and on a device with memory of its own."""
+    """Raises if the job does not fit into free memory: RAM, and that of a device with its own memory."""
     free, in_memory = device_memory(job.device), [need for need in job.needs if not need.on_disk]
     if free is None:
         return check_memory(in_memory)
@@ -142,7 +142,7 @@ def _resolve(
     imports: tuple[str, ...],
     from_run: str | PathLike[str] | None,
 ) -> tuple[Config, EnvKind, tuple[str, ...]]:
-    """The environment found and the config made, with a line for each thing that was decided on the way."""
+    """Finds the environment and makes the config, with a line for each decision made for the user."""
     settings = dict(settings)
     kind = find_env(env, _env_settings(preset, settings), imports)
     for key in [key for key in settings if key.startswith("env.")]:
@@ -150,7 +150,7 @@ def _resolve(
     settings |= {"env": kind.settings, "imports": list(imports), "own_env": kind.own}
     if from_run is not None:
         settings["from_run"] = str(from_run)
-    if {"limits.minutes", "limits.episodes"} & set(settings):  # who says --minutes 10 means ten minutes
+    if {"limits.minutes", "limits.episodes"} & set(settings):  # --minutes 10 means ten minutes, not the preset's steps
         settings.setdefault("limits.steps", None)
     config = make_config(kind.spec.env_id, preset or kind.preset, settings)
     config, notes = _shorten_warmup(config, settings)
@@ -163,8 +163,8 @@ def _resolve(
 def _tuned_for(
     config: Config, kind: EnvKind, settings: Mapping[str, Any], profile: str, network: MakeBody | None
 ) -> tuple[Tuned | None, str]:
-    """The profile that holds for this run, and a line that says so; or None, and why not if there was one."""
-    if kind.own or network is not None:  # a function cannot be told from another
+    """The profile that applies to this run and a line that says so; or None, and the reason if there was one."""
+    if kind.own or network is not None:  # functions cannot be compared
         return None, "" if profile == AUTO else f"{IGNORED}: an environment or network of your own has none"
     work, untuned = work_of(config, kind, stack_of(config, kind)), untuned_of(config, kind)
     tuned = find_profile(profile, work)
@@ -176,20 +176,20 @@ def _tuned_for(
 
 
 def with_threads(job: Job) -> Job:
-    """The job with its number of threads settled, by a trial of some seconds where they are to be measured."""
+    """The job with its thread count set, by a trial of a few seconds where it is to be measured."""
     if job.threads:
         return job
     return replace(job, threads=measured_threads(job.config, job.kind, job.device, job.own_network))
 
 
 def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[str], parameters: int) -> tuple[Need, ...]:
-    """Every buffer whose size the user chooses."""
+    """Every buffer whose size depends on the settings."""
     row = replay_bytes_per_row(spec, stack, switches)
     rows = rows_per_lane(config, stack) * config.actor.lanes
-    states = 2 * config.learner.batch_size * int(np.prod(spec.state_shape(stack)))  # and next states, as float32
+    states = 2 * config.learner.batch_size * int(np.prod(spec.state_shape(stack)))  # states and next states, as float32
     lanes = config.actor.lanes + min(config.evaluator.lanes, config.evaluator.episodes)
     priorities = priority_bytes(config, rows, switches)
-    frames = lanes * (stack + 2) * int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize  # history, tick and its twin
+    frames = lanes * (stack + 2) * int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize  # history, tick and its copy
     return (
         Need(
             "replay",
@@ -207,22 +207,22 @@ def memory_needs(config: Config, spec: EnvSpec, stack: int, switches: frozenset[
 
 
 def _needs_of_processes(config: Config, spec: EnvSpec, parameters: int) -> tuple[Need, ...]:
-    """What is shared, and what every process has of its own."""
+    """Shared memory, and the private memory of each process."""
     sections = [section_of(config, number) for number in range(config.actor.count)]
     lanes = [section.stop - section.start for section in sections]
     slots = sum(size_of(slot_fields(count, spec, push_of(config.actor.push, count, spec))) for count in lanes)
-    copies = parameters * 4 * (2 + config.actor.count + 1)  # both sides of the board, and one each to act with
+    copies = parameters * 4 * (2 + config.actor.count + 1)  # the two shared copies, and one per acting role
     return Need("slots", slots), Need("weights of the roles", copies), Need("processes", BYTES_OF_A_ROLE * (2 + len(lanes)))
 
 
 def _network_to_look_at(config: Config, kind: EnvKind, own: MakeBody | None) -> QNetwork:
-    """Without memory for its weights, so that one that is too large can still be refused; a user's own is made."""
+    """Without allocating weights, so that a network that is too large can still be refused; a user's own is built."""
     with torch.device("meta") if own is None else nullcontext():
         return build_network(config, kind, own)
 
 
 def _shorten_warmup(config: Config, settings: Mapping[str, Any]) -> tuple[Config, tuple[str, ...]]:
-    """A preset's warm-up that is as long as the whole run would leave nothing to learn in. A user's own stays."""
+    """Shortens a preset's warm-up that would take up the whole run. A warm-up set by the user stays."""
     steps, warmup = config.limits.steps, config.replay.warmup_steps
     if "replay.warmup_steps" in settings or steps is None or warmup < steps:
         return config, ()

@@ -1,4 +1,4 @@
-"""What changes with the steps of a run: exploration, learning rate, and the weights of prioritised draws."""
+"""Schedules over the steps of a run: exploration, learning rate, and the beta of prioritised replay."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +8,7 @@ from fastdqn.config import Config
 
 
 def exploration(config: Config) -> Callable[[int], float]:
-    """Step -> epsilon: epsilon_start during the warm-up, then the schedule, which counts from the first step of all."""
+    """Step -> epsilon: epsilon_start during the warm-up, then the schedule, counted from step 0."""
     actor, warmup = config.actor, config.replay.warmup_steps
     schedule = partial(epsilon_at, start=actor.epsilon_start, end=actor.epsilon_end, steps=actor.epsilon_steps)
     return lambda step: actor.epsilon_start if step < warmup else schedule(step)
@@ -19,12 +19,12 @@ def learning_rate(config: Config) -> Callable[[int], float]:
 
 
 def priority_beta(config: Config) -> Callable[[int], float]:
-    """How much of the bias of prioritised draws the weights take back."""
+    """How much of the bias of prioritised sampling the importance weights correct."""
     return _to_the_limit(config, config.replay.priority_beta, config.replay.priority_beta_end)
 
 
 def _to_the_limit(config: Config, start: float, end: float | None) -> Callable[[int], float]:
-    """Step -> linear from `start` to `end` at the step limit; constant where one of them is unset."""
+    """Step -> linear from `start` to `end` at the step limit; constant if `end` or the limit is unset."""
     steps = config.limits.steps
     if end is None or steps is None:
         return lambda step: start

@@ -11,7 +11,7 @@ def stream(seed: int, purpose: str) -> np.random.Generator:
 
 
 def integer(seed: int, purpose: str, bits: int = 31) -> int:
-    """One integer seed for things that want a number (torch, an environment)."""
+    """One integer seed, for consumers that need a number (torch, an environment)."""
     return int(_sequence(seed, purpose).generate_state(1, np.uint64)[0] >> np.uint64(64 - bits))
 
 

@@ -1,6 +1,6 @@
 """Every speed-up: its name, its file, what it promises, what it needs. LADDER is the order they are measured in.
 
-A switch says nothing about how it works; build.py is the only file that asks whether one is on.
+A switch says nothing about how it works; only build.py, build_learner.py and build_replay.py ask whether one is on.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from fastdqn.errors import UserError, nearest
 
 
 class Promise(Enum):
-    """What turning the switch on does to the numbers; it chooses the test."""
+    """What turning the switch on does to the numbers; it decides which test applies."""
 
     SAME_NUMBERS = "bit-equal batches, or losses and gradients equal to 1e-5"
     SAME_DISTRIBUTION = "a statistical test cannot tell the two apart"
@@ -25,7 +25,7 @@ class Switch:
     name: str
     file: str  # under src/fastdqn/
     promise: Promise
-    summary: str  # one line: what it does, against what
+    summary: str  # one line: what it does, and what happens when it is off
     default: bool = True
     needs: tuple[str, ...] = ()  # other switches
     machine: tuple[str, ...] = ()  # what the machine must have: keys of hardware.NEEDS
@@ -266,15 +266,15 @@ LADDER = (
     ),
 )
 SWITCHES = {switch.name: switch for switch in LADDER}
-KEEPS_BYTES = "frame_ring"  # the one that stores frames in their own dtype, once
-LOW_PRECISION = ("bf16", "fp16", "tf32")  # the ones that compute in less than float32
+KEEPS_BYTES = "frame_ring"  # stores each frame once, in its own dtype
+LOW_PRECISION = ("bf16", "fp16", "tf32")  # compute in less than float32
 
 
 def resolve(
     on: Iterable[str], off: Iterable[str], prefer: Iterable[str] = (), device: str = "cpu"
 ) -> tuple[frozenset[str], list[str]]:
-    """The set of switches that are on, and a line for each that was left off although it was a default or preferred.
-    Asked for by name (`on`, `off`) wins; what is asked for and cannot be had is refused."""
+    """The switches that are on, and a line for each default or preferred switch that was left off.
+    Requests by name (`on`, `off`) win; a request that cannot be met raises UserError."""
     on, off, prefer = list(on), list(off), list(prefer)
     for name in [*on, *off, *prefer]:
         if name not in SWITCHES:
@@ -287,20 +287,21 @@ def resolve(
         gives_way = next((name for name in troubled if name not in on), None)
         if gives_way is None:
             raise UserError(f"The switch {troubled[0]} {_trouble(SWITCHES[troubled[0]], active)}.")
-        notes.append(f"{gives_way} is left off: it {_trouble(SWITCHES[gives_way], active)}")
+        if gives_way in prefer or not _belongs_to_another(SWITCHES[gives_way], active):
+            notes.append(f"{gives_way} is left off: it {_trouble(SWITCHES[gives_way], active)}")
         active.discard(gives_way)
     return frozenset(active), notes
 
 
 def dependents(name: str) -> set[str]:
-    """The switches that need this one, at first or second hand."""
+    """The switches that need this one, directly or indirectly."""
     found = {switch.name for switch in LADDER if name in switch.needs}
     return found.union(*(dependents(other) for other in found))
 
 
 def _leave_what_the_machine_lacks(active: set[str], on: list[str], prefer: list[str], device: str) -> list[str]:
-    """Takes out of `active` what this machine cannot do. A line for what was preferred; a default that needs a GPU is
-    not missed by somebody who has none."""
+    """Removes from `active` what this machine cannot do. Preferred switches get a line; defaults are removed silently,
+    such as those that need a GPU."""
     lacking: dict[str, list[str]] = {}
     for switch in [switch for switch in LADDER if switch.name in active]:
         missing = next(filter(None, (lacks(need, device) for need in switch.machine)), "")
@@ -313,8 +314,13 @@ def _leave_what_the_machine_lacks(active: set[str], on: list[str], prefer: list[
     return [f"left off, for want of {missing}: {', '.join(names)}" for missing, names in lacking.items()]
 
 
+def _belongs_to_another(switch: Switch, active: set[str]) -> bool:
+    """Whether it only adds to a switch that is off by default: nobody misses it without that one."""
+    return any(name not in active and not SWITCHES[name].default for name in switch.needs)
+
+
 def _trouble(switch: Switch, active: set[str]) -> str:
-    """Why this switch cannot be on beside the others, or the empty string. A clash may be declared on either side."""
+    """Why this switch cannot be on together with the others, or the empty string. A clash may be declared on either side."""
     for name in switch.needs:
         if name not in active:
             return f"needs {name}"

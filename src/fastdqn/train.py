@@ -39,12 +39,12 @@ from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.limits import Limits
 from fastdqn.runner.ports import Parts, Stop
 
-INTERRUPTED, TERMINATED = "interrupted", "terminated"  # how a run says that SIGINT or SIGTERM ended it
+INTERRUPTED, TERMINATED = "interrupted", "terminated"  # reasons of a run ended by SIGINT or SIGTERM
 CEILING_SECONDS = 1.0  # how long the environment alone is timed after a run
 
 
 class Run:
-    """What `train` gives back: the folder, and how it ended."""
+    """What `train` returns: the run folder, and how the run ended."""
 
     def __init__(
         self, folder: RunFolder, reason: str, score: Score | None, steps: int, updates: int, env_alone: float | None
@@ -58,11 +58,11 @@ class Run:
         return self.folder.path
 
     def __fspath__(self) -> str:
-        """A run can stand wherever its folder can: `fastdqn.load(run)`."""
+        """A run can be passed wherever its path can: `fastdqn.load(run)`."""
         return str(self.path)
 
     def speed(self) -> str:
-        """Steps per second while learning, its price in samples per step, and the ceiling beside it."""
+        """Steps per second while learning, the samples per step it had, and the ceiling."""
         rows = self.metrics()
         full = max((row["samples_per_step"] for row in rows), default=0.0)
         if not full:
@@ -105,8 +105,8 @@ def train(
     quiet: bool = False,
 ) -> Run:
     """Trains a DQN and returns the run. `env` is a name or a function that makes an environment; `settings` are dotted
-    keys such as {'learner.batch_size': 128}; `network` is called with (state_shape, num_actions); `profile` is what
-    `fastdqn tune` found: auto, none, or a file."""
+    keys such as {'learner.batch_size': 128}; `network` is called with (state_shape, num_actions); `profile` is the
+    profile of `fastdqn tune` to use: auto, none, or a file."""
     leave_if_begun_by_import()
     wishes = {
         "limits.steps": steps,
@@ -128,16 +128,16 @@ def train(
 
 
 def run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, view: View) -> Run:
-    """Trains with the view open, and closes it also when the run is refused: it may have hidden the cursor."""
+    """Trains with the view open and always closes it, because it may have hidden the cursor."""
     with closing(view), without_workers():
         try:
             return _run_job(job, run, from_run, view)
-        except (torch.OutOfMemoryError, MemoryError) as fault:  # what other programs took was not foreseen
+        except (torch.OutOfMemoryError, MemoryError) as fault:  # what other programs use cannot be predicted
             raise memory_ran_out(fault, job.device) from None
 
 
 def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, view: View) -> Run:
-    """Everything that can be refused is refused before the folder is made."""
+    """All checks are made before the folder is created."""
     path = folders.run_path(run, job.config.env_id)
     folders.check_new(path)
     source = folders.find(from_run) if from_run else None
@@ -159,12 +159,12 @@ def _run_job(job: Job, run: str | None, from_run: str | PathLike[str] | None, vi
 def _run_apart(
     job: Job, path: Path, source: RunFolder | None, sinks_wanted: list[Callable[[Path], Tracker]], view: View
 ) -> Run:
-    """The same with every role in a process of its own."""
+    """The same with each role in its own process."""
     config = job.config
     threads = thread_plan(usable_cores(), job.threads, config.actor.count, asked=config.learner.threads > 0)
     job = replace(job, threads=threads.learner)
     if source is not None:
-        load_model(source.model_path, build_network(job.config, job.kind, job.own_network))  # refused here, not there
+        load_model(source.model_path, build_network(job.config, job.kind, job.own_network))  # raises here, not in a child
     runner = ProcessRunner(job, path, path / folders.MODEL, None if source is None else source.model_path)
     try:
         folder = folders.create(path, job.config, _decided(job, stack_of(job.config, job.kind), job.switches))
@@ -190,7 +190,7 @@ def _open_sinks(folder: RunFolder, wanted: list[Callable[[Path], Tracker]]) -> I
 
 
 class _Keeper:
-    """What every run keeps and shows, wherever its roles live."""
+    """What every run saves and shows, whatever its runner."""
 
     def __init__(self, job: Job, folder: RunFolder, sinks: list[Tracker], view: View) -> None:
         self.job, self.folder, self.view, self._sinks = job, folder, view, sinks
@@ -209,7 +209,7 @@ class _Keeper:
         self.folder.write_score(score)
 
     def _refresh(self, step: int, seconds: float, episodes: int, limits: Limits, evaluated: float | None) -> None:
-        score = self._score  # once: the work thread may take it away
+        score = self._score  # read once: the work thread may reset it
         self.view.refresh(
             Snapshot(
                 title=f"{self.job.config.env_id}  {self.folder.path}",
@@ -269,7 +269,7 @@ class _SupervisorApart(_Keeper):
 
 
 class _Supervisor(_Keeper):
-    """The main thread's side of an inline run: it shows, listens for signals, and saves when the work thread is done."""
+    """The main thread's side of an inline run: shows progress, handles signals, and saves when the work thread is done."""
 
     def __init__(self, job: Job, parts: Parts, folder: RunFolder, sinks: list[Tracker], view: View) -> None:
         super().__init__(job, folder, sinks, view)
@@ -284,7 +284,7 @@ class _Supervisor(_Keeper):
                 self.view.say(line)
             with stop_on_signals(self._stop):
                 run_in_thread(self._work, self._stop, self.job.threads, while_waiting=self._show)
-        except KeyboardInterrupt:  # the second Ctrl-C: the work thread is still at it, so nothing of it is touched
+        except KeyboardInterrupt:  # the second Ctrl-C: the work thread is still running, so its state is not touched
             raise
         except BaseException:
             self._finish()
@@ -332,7 +332,7 @@ class _Supervisor(_Keeper):
 
 
 def keep_games(parts: Parts, run: Path) -> list[DumpWriter]:
-    """The actor's and the evaluator's games are dumped from now on."""
+    """Starts dumping the actor's and the evaluator's games."""
     values = make_values(parts.learner.online, parts.device)
     writers = [DumpWriter(run, role, parts.spec, parts.config.dump.max_gb * 1e9) for role in ("actor0", "evaluator")]
     exploring, greedy = (
@@ -359,7 +359,7 @@ def describe(score: Score) -> str:
 @contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
     """The first Ctrl-C or SIGTERM asks the run to end and save; the second ends at once. Only the main thread may
-    set handlers; elsewhere (a thread of the user's) signals stay as they are."""
+    set handlers; in any other thread signals stay as they are."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The nouns of the data path: what an environment says (Tick), what is stored (Block), what is learned from (Batch).
+"""The types of the data path: what an environment returns (Tick), what is stored (Block), what is learned from (Batch).
 
 Axes: L lanes of a group, B rows of a batch. A lane is one environment; a step is one agent decision in one lane.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What the rest of the system may know of an environment."""
+    """All that the rest of the system knows about an environment."""
 
     env_id: str
     obs_shape: tuple[int, ...]  # one observation as stored: pixels are (channels, height, width), newest frame only
@@ -20,12 +20,12 @@ class EnvSpec:
     action_start: int = 0  # actions are 0 .. num_actions-1 inside fastdqn; a Discrete space may start elsewhere
     frame_skip: int = 1  # emulator frames per step
     clip_rewards: bool = False  # learn from rewards clipped to [-1, 1]; scores always use raw rewards
-    protocol: str = "plain"  # named rules a score was made under: plain, classic, machado
+    protocol: str = "plain"  # named evaluation rules of a score: plain, classic, machado
     score: str = "rewards"  # what a game's score sums: 'rewards' (all, raw) or 'gains' (positive ones: a snake's food)
     eval_epsilon: float = 0.0  # the evaluator's exploration: 0.01 on Atari, 0 elsewhere
     max_eval_steps: int = 27_000  # the evaluator cuts a longer game
     has_film: bool = True  # a single environment of this kind can be rendered
-    details: dict[str, Any] = field(default_factory=dict)  # written into the records, read by nobody
+    details: dict[str, Any] = field(default_factory=dict)  # written into the records, never read
 
     @property
     def is_image(self) -> bool:
@@ -36,7 +36,7 @@ class EnvSpec:
         return (stack * self.obs_shape[0], *self.obs_shape[1:])
 
     def stored(self, obs: Any) -> np.ndarray:
-        """An observation as its owner has it, as it is stored here: dtype, shape, and channels first."""
+        """Converts a user's observation to its stored form: dtype, shape, and channels first."""
         array = np.asarray(obs, self.obs_dtype)
         if self.is_image and array.shape == (*self.obs_shape[1:], self.obs_shape[0]) != self.obs_shape:
             array = np.moveaxis(array, -1, 0)
@@ -46,19 +46,19 @@ class EnvSpec:
 
 
 class Tick(NamedTuple):
-    """One answer of one group of lanes. The autoreset rule is NEXT_STEP: after a tick that ended a game, the lane's next
+    """One result of one group of lanes. The autoreset rule is NEXT_STEP: after a tick that ended a game, the lane's next
     action is ignored and its next tick is `first` (a reset observation, reward 0). Such a tick is not a step."""
 
     obs: np.ndarray  # (L, *obs_shape): the observation after the action; valid until the group's next send
     reward: np.ndarray  # (L,) float32, raw
     terminated: np.ndarray  # (L,) bool: the game is over
-    truncated: np.ndarray  # (L,) bool: the game was cut, its value goes on
-    life_lost: np.ndarray  # (L,) bool: learning treats this as an end, the game goes on
+    truncated: np.ndarray  # (L,) bool: the game was cut; the TD target still bootstraps
+    life_lost: np.ndarray  # (L,) bool: an end for learning, but the game continues
     first: np.ndarray  # (L,) bool: obs came from a reset
 
 
 class Block(NamedTuple):
-    """What replay takes: one tick of one group. It closes the open row of each lane and opens the next one."""
+    """What the replay stores: one tick of one group. It closes the open row of each lane and opens the next one."""
 
     lanes: slice  # which lanes of the ring, contiguous
     action: np.ndarray  # (L,) int64: the action that led here (ignored where `first`)
@@ -69,7 +69,7 @@ class Block(NamedTuple):
 
 
 class DeviceBlock(NamedTuple):
-    """A Block in tensors of a device."""
+    """A Block whose fields are tensors on a device."""
 
     lanes: slice
     action: Any  # (L,) int64
@@ -80,14 +80,14 @@ class DeviceBlock(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What the loss takes. `discount` carries gamma, n and the episode's end: target = returns + discount * q_next."""
+    """The input of the loss. `discount` combines gamma, n and the episode's end: target = returns + discount * q_next."""
 
     state: Any  # (B, *state_shape), in the dtype it was stored in
     action: Any  # (B,) int64
     returns: Any  # (B,) float32: discounted sum of up to n rewards ('return' is a Python keyword)
     discount: Any  # (B,) float32: gamma ** steps taken, 0 after a terminal
     next_state: Any  # (B, *state_shape)
-    weight: Any  # (B,) float32: weight in the loss, 0 for a draw to be ignored
+    weight: Any  # (B,) float32: weight in the loss, 0 for a sample to be ignored
     index: Any  # (B, 2) int64: lane and absolute row of the start
 
     def rows(self, which: slice) -> "Batch":

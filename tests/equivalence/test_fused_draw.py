@@ -7,8 +7,9 @@ import torch
 
 from fastdqn.device.counter_rng import CounterRng
 from fastdqn.replay.fast import device_window
+from fastdqn.replay.fast.device_priorities import DevicePriorities
 from fastdqn.replay.fast.device_ring import DeviceRing
-from fastdqn.replay.fast.fused_draw import fused_sample
+from fastdqn.replay.fast.fused_draw import fused_sample, fused_window
 from fastdqn.transition import DeviceBlock
 
 SHAPES = [
@@ -55,6 +56,26 @@ def check_fused_draw(lanes, rows, shape, dtype, stack, n_step, clip, ticks, devi
             weights.append(plain.weight)
     assert ours.state() == theirs.state()
     assert torch.cat(weights).mean() > 0.5, "most draws are usable"
+
+
+def check_fused_window(lanes, rows, shape, dtype, stack, n_step, clip, ticks, device, batch_size=64):
+    """Of rows that were drawn by priority."""
+    ring = filled(lanes, rows, shape, dtype, ticks, seed=ticks, device=device)
+    priorities = DevicePriorities(ring, stack=stack, n_step=n_step, alpha=0.6, beta=0.4)
+    priorities.load_state(None)  # the ring is filled already
+    how = {"stack": stack, "n_step": n_step, "gamma": 0.97, "clip_rewards": clip}
+    lane, row, _ = priorities.draw(CounterRng(3, device), batch_size)
+    drawn = lane, row, torch.rand(batch_size, device=device)
+    fused, plain = fused_window(ring, *drawn, **how), device_window.window(ring, *drawn, **how)
+    for name in plain._fields:
+        assert torch.equal(getattr(fused, name), getattr(plain, name)), name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ticks", [30, 60])
+@pytest.mark.parametrize(("lanes", "rows", "shape", "dtype", "stack", "n_step", "clip"), SHAPES)
+def test_fused_window(lanes, rows, shape, dtype, stack, n_step, clip, ticks):
+    check_fused_window(lanes, rows, shape, dtype, stack, n_step, clip, ticks, "cuda")
 
 
 @pytest.mark.gpu

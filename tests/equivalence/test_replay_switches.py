@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fastdqn.build import active_switches, build
-from fastdqn.build_replay import build_replay, replay_notes
+from fastdqn.build_replay import build_replay
 from fastdqn.errors import UserError
 from fastdqn.learner.transfer import plain_transfer
 from fastdqn.prepare import prepare
@@ -125,14 +125,10 @@ def test_prioritised_draws_do_not_depend_on_compiled_draw(off):
         np.testing.assert_array_equal(getattr(batch, name), getattr(expected, name), err_msg=name)
 
 
-def test_a_switch_that_priorities_leave_out_has_its_line():
-    uniform = prepare("snake", settings=SETTINGS).config
+def test_priorities_on_a_device_have_their_settings():
     by_priority = prepare("snake", settings=SETTINGS | {"replay.prioritised": True}).config
-    on = frozenset({"frame_ring", "device_ring", "fused_draw"})
-    (line,) = replay_notes(by_priority, on)
-    assert line.startswith("fused_draw is left out")
-    assert replay_notes(by_priority, on - {"fused_draw"}) == replay_notes(uniform, on) == []
-    replay = build_replay(by_priority, prepare("snake", settings=SETTINGS).kind.spec, 1, "cpu", on - {"fused_draw"})
+    on = frozenset({"frame_ring", "device_ring"})
+    replay = build_replay(by_priority, prepare("snake", settings=SETTINGS).kind.spec, 1, "cpu", on)
     assert (replay.priorities.alpha, float(replay.priorities.beta)) == (0.5, 0.4)
 
 

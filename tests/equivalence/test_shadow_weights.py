@@ -171,8 +171,8 @@ def test_a_network_that_does_not_go_together_with_it_trains_under_autocast_and_a
 
 def test_it_is_for_bfloat16_and_for_autograd():
     assert "shadow_weights" not in parts_of(SNAKE_MLP).switches
-    with pytest.raises(UserError, match="the passes are float32"):
-        prepare("snake", settings=SNAKE_MLP.settings | {"switches.on": ["shadow_weights"]})
+    with pytest.raises(UserError, match="needs bf16"):
+        prepare("snake", settings=SNAKE_MLP.settings | {"switches.on": ["shadow_weights"], "switches.off": ["hand_written"]})
     with pytest.raises(UserError, match="hand_written has copies of its own"):
         prepare("snake", settings=SNAKE_MLP.settings | {"switches.on": ON})
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fastdqn.device import hardware
-from tests.equivalence.test_fused_draw import SHAPES, check_fused_draw
+from tests.equivalence.test_fused_draw import SHAPES, check_fused_draw, check_fused_window
 from tests.equivalence.updates import SNAKE_CNN, SNAKE_MLP, check_switch, parts_of, random_batches, weights
 
 pytestmark = [
@@ -109,3 +109,8 @@ def test_a_state_of_either_optimizer_goes_on_with_the_other(optimizer, off):
 @pytest.mark.parametrize(("lanes", "rows", "shape", "dtype", "stack", "n_step", "clip"), SHAPES)
 def test_fused_draw(lanes, rows, shape, dtype, stack, n_step, clip, ticks):
     check_fused_draw(lanes, rows, shape, dtype, stack, n_step, clip, ticks, "cpu", batch_sizes=(7, 70), draws=1)
+
+
+@pytest.mark.parametrize(("lanes", "rows", "shape", "dtype", "stack", "n_step", "clip"), SHAPES)
+def test_fused_window(lanes, rows, shape, dtype, stack, n_step, clip):
+    check_fused_window(lanes, rows, shape, dtype, stack, n_step, clip, 30, "cpu")

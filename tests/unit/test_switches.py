@@ -11,7 +11,8 @@ from fastdqn.prepare import prepare
 from fastdqn.switches import LADDER, Promise, Switch, dependents, resolve
 from tests.unit.tiny import TINY_SNAKE
 
-DEFAULTS = {switch.name for switch in LADDER if switch.default}
+BESIDE_BF16 = {"shadow_weights"}  # a default that adds to a switch which is none
+DEFAULTS = {switch.name for switch in LADDER if switch.default} - BESIDE_BF16
 NEEDS_A_GPU = {switch.name for switch in LADDER if "cuda" in switch.machine}
 ON_A_GPU = DEFAULTS - {switch.name for switch in LADDER if "cpu" in switch.machine}
 NEEDED = {name for switch in LADDER if switch.default for name in switch.needs}  # by another default
@@ -162,7 +163,7 @@ def machine(monkeypatch):
 
 def test_what_is_preferred_is_on_where_the_machine_can(machine):
     machine()
-    assert resolve((), (), ("bf16", "channels_last")) == (frozenset(DEFAULTS | {"bf16", "channels_last"}), [])
+    assert resolve((), (), ("bf16", "channels_last")) == (frozenset(DEFAULTS | BESIDE_BF16 | {"bf16", "channels_last"}), [])
 
 
 def test_what_is_preferred_and_cannot_be_had_is_left_off_with_a_line(machine):
@@ -257,3 +258,12 @@ def test_a_compiler_needs_headers_too(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "triton" in look("cuda")
     assert look("cpu") == ""
+
+
+def test_a_default_that_adds_to_another_switch_comes_with_it_and_is_not_missed_without():
+    plain, notes = resolve((), (), device="cpu")
+    assert not BESIDE_BF16 & plain
+    assert notes == []
+    with pytest.raises(UserError, match="The switch shadow_weights needs bf16"):
+        resolve(("shadow_weights",), ())
+    assert resolve((), (), ("shadow_weights",))[1] == ["shadow_weights is left off: it needs bf16"]

@@ -12,7 +12,7 @@ from fastdqn.transition import Block, Tick
 
 
 class Sink(Protocol):
-    """Where blocks go: replay itself inline, a slot of shared memory between processes."""
+    """Where blocks go: the replay itself when inline, a shared-memory slot between processes."""
 
     def put(self, block: Block) -> None: ...
 
@@ -44,7 +44,7 @@ class Actor:
         self.env.reset(seeds)
 
     def step(self, group: int) -> tuple[int, list[Game]]:
-        """Steps taken (dummy ticks after a game's end are none) and the games that ended."""
+        """Steps taken (dummy ticks after a game's end do not count) and the games that ended."""
         lanes = self.env.groups[group]
         with self._env_time:
             tick = self.env.recv(group)
@@ -63,11 +63,11 @@ class Actor:
 
     @property
     def round_steps(self) -> int:
-        """At most so many are taken, and not yet counted, when `step` has been called for each group."""
+        """The most steps that are taken and not yet counted after one `step` of each group."""
         return self.env.num_lanes
 
     def settle(self) -> tuple[int, list[Game]]:
-        """Counts what was taken and not yet told: nothing, because `step` waits for what it tells."""
+        """Returns results not yet reported: none, because `step` waits for its result."""
         return 0, []
 
     def state(self) -> dict[str, Any]:

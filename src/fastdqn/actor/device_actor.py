@@ -1,4 +1,4 @@
-"""ROLE: the actor of boards that live on a device. A tick is one launch, and nobody waits for its outcome."""
+"""ROLE: the actor for boards on a device. A tick is one launch, and its result is read later."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from fastdqn.env.device_snake import DeviceSnake
 from fastdqn.metrics import Timers
 from fastdqn.transition import DeviceBlock, Tick
 
-LAG = 3  # ticks that may be under way; what they brought is counted when the oldest of them is done
+LAG = 3  # ticks that may be in flight; results are counted when the oldest is done
 OUTCOME = ("reward", "terminated", "truncated", "first")
 
 
 class DeviceActor:
-    """As actor.Actor, for one group. Steps and games are told `LAG` ticks late, which is what `steps` counts."""
+    """Like actor.Actor, for one group. Steps and games are reported `LAG` ticks late; `steps` counts the reported ones."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class DeviceActor:
         self.env.reset(seeds)
 
     def step(self, group: int) -> tuple[int, list[Game]]:
-        """Queues one tick, and tells of the one `LAG` before it."""
+        """Queues one tick and returns the result of the one `LAG` ticks before it."""
         with self._act_time:
             self.policy.set_epsilon(self.epsilon)
             self._tick()
@@ -78,16 +78,16 @@ class DeviceActor:
 
     @property
     def round_steps(self) -> int:
-        """Those of the ticks under way are taken, and not yet counted."""
+        """Steps of the ticks in flight are taken and not yet counted."""
         return (LAG + 1) * self.env.num_lanes
 
     def settle(self) -> tuple[int, list[Game]]:
-        """Waits for the ticks under way, and tells of them."""
+        """Waits for the ticks in flight and returns their results."""
         told = [self._read_oldest() for _ in range(len(self._under_way))]
         return sum(steps for steps, _ in told), [game for _, games in told for game in games]
 
     def state(self) -> dict[str, Any]:
-        """Call `settle` first: what is under way belongs to this state."""
+        """Call `settle` first: ticks in flight are part of this state."""
         assert not self._under_way, "settle first"
         return {
             "steps": self.steps,
@@ -104,7 +104,7 @@ class DeviceActor:
 
 
 class Outcome:
-    """What one tick brought, on its way to the host: everything but the images."""
+    """Host copy of one tick's results: everything but the images."""
 
     def __init__(self, env: DeviceSnake) -> None:
         on_gpu = env.answer.reward.is_cuda
@@ -120,7 +120,7 @@ class Outcome:
             self._arrived.record()
 
     def read(self) -> Tick:
-        """Valid until this is used for another tick."""
+        """Valid until this object is reused for another tick."""
         if self._arrived is not None:
             self._arrived.synchronize()
         arrays = {name: tensor.numpy() for name, tensor in self._host.items()}

@@ -1,4 +1,4 @@
-"""Keeps the running return, score and length of every lane, and hands over the games that have ended."""
+"""Keeps the running return, score and length of every lane, and returns the games that have ended."""
 
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ class Games:
         self._steps = np.zeros(num_lanes, np.int64)
 
     def observe(self, lanes: slice, tick: Tick) -> list[Game]:
-        """The games this tick ended; a lost life ends none."""
+        """The games that ended with this tick; a lost life does not end a game."""
         learned = tick.reward.clip(-1, 1) if self._clip else tick.reward
         self._returns[lanes] += learned
         self._scores[lanes] += tick.reward.clip(0) if self._count_gains_only else tick.reward
@@ -34,7 +34,7 @@ class Games:
         return [self.take(lanes.start + int(i)) for i in np.flatnonzero(over)]
 
     def take(self, lane: int) -> Game:
-        """The lane's game as it stands; its counters begin anew."""
+        """The lane's game so far; its counters are reset."""
         game = Game(lane, float(self._returns[lane]), float(self._scores[lane]), int(self._steps[lane]))
         self._returns[lane] = self._scores[lane] = self._steps[lane] = 0
         return game

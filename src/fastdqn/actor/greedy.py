@@ -13,7 +13,7 @@ from fastdqn.actor.recorder import Values
 
 
 def evaluating_of(network: nn.Module) -> Callable[[], AbstractContextManager[Any]]:
-    """Within it a network that may act otherwise while it is trained (dropout, batch norm) acts as one that is not."""
+    """A context in which a network with dropout or batch norm behaves as in evaluation mode."""
     evaluating: Callable[[], AbstractContextManager[Any]] = getattr(network, "evaluating", nullcontext)
     return evaluating
 
@@ -42,7 +42,7 @@ def without_autograd(greedy: Greedy) -> Greedy:
 
 
 def make_values(network: nn.Module, device: str) -> Values:
-    """The values of all actions, for who wants to look at them."""
+    """The Q-values of all actions, for recorded games."""
     evaluating = evaluating_of(network)
 
     def values(states: np.ndarray) -> np.ndarray:

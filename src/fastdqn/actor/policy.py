@@ -1,4 +1,4 @@
-"""Which action: the epsilon schedule and the choice as pure functions, and a Policy that holds the frame history."""
+"""Action selection: the epsilon schedule and exploration as pure functions, and a Policy with the frame history."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ class Policy:
         self._state_shape = spec.state_shape(stack)
 
     def observe(self, lanes: slice, tick: Tick) -> None:
-        """Takes the newest frame in; a reset clears what came before it to zeros."""
+        """Adds the newest frame; a reset zeroes the frames before it."""
         history = self._history[lanes]  # (L, stack, *obs_shape), a view
         if history.shape[1] > 1:
             history[:, :-1] = history[:, 1:]
@@ -41,7 +41,7 @@ class Policy:
         history[:, -1] = tick.obs
 
     def act(self, lanes: slice, epsilon: float) -> np.ndarray:
-        """(L,) int64. The network is not asked when every action is random anyway."""
+        """(L,) int64. The network is not run when every action is random anyway."""
         num_lanes = lanes.stop - lanes.start
         if epsilon >= 1.0:
             return self._rng.integers(self._num_actions, size=num_lanes)

@@ -1,6 +1,6 @@
-"""Keeps whole games, every so many, as they are played: frames, actions, rewards and the values of every action.
+"""Records every n-th game as it is played: frames, actions, rewards and the Q-values of all actions.
 
-It stands between an actor and its sink and sees what is stored. Only the lanes whose game is kept cost anything.
+It sits between an actor and its sink and sees what is stored. Only lanes whose game is recorded cost anything.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import numpy as np
 from fastdqn.actor.actor import Sink
 from fastdqn.transition import Block, EnvSpec
 
-LARGEST_GAME_BYTES = 256 * 2**20  # of frames: a longer game is kept up to here
+LARGEST_GAME_BYTES = 256 * 2**20  # of frames: a longer game is cut here
 
 Values = Callable[[np.ndarray], np.ndarray]  # states (n, *state_shape) -> values (n, num_actions)
 
@@ -25,11 +25,11 @@ class Episode:
     actions: list[int] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)  # raw
     values: list[np.ndarray] = field(default_factory=list)  # of the state each action was chosen in
-    cut: bool = False  # the game went on
+    cut: bool = False  # the recording was cut, the game went on
 
 
 class Recorder:
-    """Games are numbered as they begin: `number_of(n)` is the number of the n-th that is seen here."""
+    """Games are numbered as they begin: `number_of(n)` is the number of the n-th game seen here."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Recorder:
         self._spec, self._stack, self._every, self._values, self._write = spec, stack, every, values, write
         self._number_of = number_of
         self._seen = 0
-        self._kept: dict[int, Episode] = {}  # lane -> the game that is being kept
+        self._kept: dict[int, Episode] = {}  # lane -> the game that is being recorded
         frame = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize
         self._most_frames = max(2, LARGEST_GAME_BYTES // frame)
 
@@ -61,7 +61,7 @@ class Recorder:
                 self._add(lane, episode, block)
 
     def forget(self) -> None:
-        """Games that were broken off are no games."""
+        """Drops games that were broken off."""
         self._kept.clear()
 
     def _add(self, lane: int, episode: Episode, block: Block) -> None:

@@ -1,4 +1,4 @@
-"""Acting where the ring is (switch `device_ring`): stacks are read from it, and only the chosen actions cross the bus."""
+"""Acting on the ring's device (switch `device_ring`): stacks are read from it, only the actions are copied to the host."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from fastdqn.transition import DeviceBlock, EnvSpec, Tick
 
 
 class History(Protocol):
-    """The ring on the device, as the actor sees it: it keeps the frames, so nobody else has to."""
+    """The ring on the device, as the actor sees it. It holds the frames, so no other history is needed."""
 
     device: torch.device
 
@@ -24,7 +24,7 @@ class History(Protocol):
 
 
 class ResidentPolicy:
-    """Epsilon-greedy over a group of lanes, as policy.Policy. The ring is the frame history: nothing is observed here."""
+    """Epsilon-greedy over a group of lanes, like policy.Policy. The ring is the frame history, so `observe` does nothing."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ResidentPolicy:
         }
 
     def observe(self, lanes: slice, tick: Tick) -> None:
-        """The ring has it already: the sink got the same tick."""
+        """Does nothing: the sink has already stored this tick in the ring."""
 
     def act(self, lanes: slice, epsilon: float) -> np.ndarray:
         return self._choosers[lanes.start, lanes.stop].act(epsilon)
@@ -56,7 +56,7 @@ class ResidentPolicy:
 
 
 class Chooser:
-    """One group's actions. Everything that changes between two calls is a tensor."""
+    """Chooses one group's actions. Everything that changes between calls is a tensor."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class Chooser:
         self._network, self._ring, self._lanes, self._num_actions, self._stack = network, ring, lanes, num_actions, stack
         self._evaluating = evaluating_of(network)
         self.device_rng = CounterRng(seed, device)
-        self.rng = np.random.default_rng(seed)  # for steps that are random anyway: the device is not asked
+        self.rng = np.random.default_rng(seed)  # for fully random steps, which do not use the device
         self._epsilon = torch.ones((), device=device)
         self.actions = torch.zeros(count, dtype=torch.int64, device=device)
         on_gpu = device.type == "cuda"
         self._answer = torch.zeros(count, dtype=torch.int64, pin_memory=on_gpu)
-        # blocking: a wait that spins burns a core
+        # blocking: a spinning wait would keep a core busy
         self._answered = torch.cuda.Event(blocking=True) if on_gpu else None  # type: ignore[no-untyped-call]
         self._choose = launcher(self.choose_on_device)
 

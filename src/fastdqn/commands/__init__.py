@@ -1,1 +1,1 @@
-"""What the commands of the command line do."""
+"""The implementations of the command-line commands."""

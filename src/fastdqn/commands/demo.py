@@ -1,4 +1,4 @@
-"""`fastdqn demo`: a snake from nothing, in three minutes, with a curve and a film to look at."""
+"""`fastdqn demo`: trains a snake from scratch in three minutes, with a learning curve and a film."""
 
 from fastdqn.commands.watch import watch_run
 from fastdqn.train import describe, train

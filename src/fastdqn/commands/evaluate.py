@@ -45,7 +45,7 @@ def evaluate_player(player: Player, episodes: int, seed: int) -> Score:
     finally:
         progress.close()
         evaluator.env.close()
-    assert score is not None  # it is only None when told to stop
+    assert score is not None  # only None when stopped
     return score
 
 

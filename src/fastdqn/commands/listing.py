@@ -64,7 +64,7 @@ def _values_for(env: str) -> dict[str, Any]:
     from fastdqn.prepare import prepare
 
     values: dict[str, Any] = {}
-    config = prepare(env, settings={"device": "cpu"}).config  # nothing is measured to make a list
+    config = prepare(env, settings={"device": "cpu"}).config  # a fixed device, so that nothing is measured
     for section, content in config.model_copy(update={"device": "auto"}).model_dump().items():
         if isinstance(content, dict):
             values |= {f"{section}.{name}": value for name, value in content.items()}

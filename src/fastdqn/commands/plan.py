@@ -19,7 +19,7 @@ class Plan:
     steps: int | None
     steps_per_second: float
     samples_per_step: float
-    minutes: float | None  # None when no limit tells how long it will be
+    minutes: float | None  # None without a limit on steps or minutes
     price: float | None
 
     def lines(self) -> list[str]:
@@ -65,7 +65,7 @@ def make_plan(job: Job, seconds: float = 6.0, price_per_hour: float | None = Non
 
 
 def measure_speed(job: Job, seconds: float) -> tuple[float, float]:
-    """(steps per second, samples per step) while learning, with the exploration of the run's end."""
+    """(steps per second, samples per step) while learning, with the run's final epsilon."""
     job = with_threads(job)
     torch.set_num_threads(job.threads)
     probe = Probe(job.config, job.kind, job.device, job.own_network)

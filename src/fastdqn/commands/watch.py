@@ -1,4 +1,4 @@
-"""`fastdqn watch`: in the terminal for Snake, a film for everything."""
+"""`fastdqn watch`: Snake in the terminal, or a film of any environment."""
 
 import sys
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from fastdqn.transition import EnvSpec
 def watch_run(
     run: str, out: str | None, seed: Any, games: Any, fps: Any, max_steps: Any, imports: Iterable[str] = ()
 ) -> str:
-    """Shows the agent and returns the line that says what was seen."""
+    """Shows the agent and returns a line that describes what was shown."""
     first, count = whole_number("--seed", seed), whole_number("--games", games, 1)
     longest = whole_number("--max-steps", max_steps, 1)
     if out is not None:

@@ -1,1 +1,1 @@
-"""What belongs to the machine: graphs, streams, random numbers on a device, cores, memory, compiled loops."""
+"""Machine-level code: CUDA graphs and streams, random numbers on a device, cores, memory, compiled loops."""

@@ -1,4 +1,4 @@
-"""How many cores this process may really use: a container often sees all of the machine's and is allowed a few."""
+"""How many cores this process may really use: a container often sees all of the machine's but may use only a few."""
 
 import os
 from pathlib import Path
@@ -28,5 +28,5 @@ def _cgroup_quota(root: Path) -> float | None:
 
 
 def powers_up_to(count: int) -> list[int]:
-    """Numbers of threads worth trying: 1, 2, 4, ... and the count itself; nothing below 1."""
+    """Numbers of threads worth trying: 1, 2, 4, ... and the count itself; none for a count below 1."""
     return sorted({2**power for power in range(count.bit_length())} | {count}) if count > 0 else []

@@ -1,8 +1,8 @@
 """A counter-based random number generator: bits are a pure function of (seed, call, position), so
 that a CPU, a GPU and a CUDA graph agree.
 
-The mixing is splitmix64, as in snake_rules.py. The number of the call is a tensor: a CUDA graph counts on by itself, two
-graphs with generators of their own share nothing, and the whole state is two integers.
+The mixing function is splitmix64, as in snake_rules.py. The call counter is a tensor: a CUDA graph advances it by itself,
+graphs with separate generators share nothing, and the whole state is two integers.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ _STEP, _FIRST, _SECOND = (_signed(word) for word in (0x9E3779B97F4A7C15, 0xBF584
 
 
 def mix(word: Tensor) -> Tensor:
-    """splitmix64 over int64: products wrap as unsigned ones do."""
+    """Splitmix64 on int64: products wrap like unsigned ones."""
     word = word + _STEP
     word = (word ^ _shifted(word, 30)) * _FIRST
     word = (word ^ _shifted(word, 27)) * _SECOND
@@ -27,7 +27,7 @@ def mix(word: Tensor) -> Tensor:
 
 
 def _shifted(word: Tensor, bits: int) -> Tensor:
-    """A shift to the right that brings in zeros: torch's brings in the sign."""
+    """Logical right shift: torch's own is arithmetic."""
     return (word >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -47,7 +47,7 @@ def fine_fraction(word: Tensor) -> Tensor:
 
 
 class CounterRng:
-    """`bits(n)` gives n random words of 64 bits; the next call gives others."""
+    """`bits(n)` returns n random 64-bit words; each call returns new ones."""
 
     def __init__(self, seed: int, device: str | torch.device = "cpu") -> None:
         self.key = mix(torch.tensor(_signed(seed % 2**64), device=device))

@@ -1,8 +1,8 @@
 """CUDA graphs (switch `cuda_graph`): a function's kernels recorded once, then launched together.
 
-A network of a few layers is a hundred kernels of a few microseconds, and Python needs ten microseconds to launch one. A
-graph launches them all at once. What it reads and writes is fixed when it is recorded: every number that changes from one
-call to the next must live in a tensor that stays where it is.
+A network of a few layers is a hundred kernels of a few microseconds, and Python takes ten microseconds to launch one. A
+graph launches them all at once. The addresses it reads and writes are fixed at capture: every number that changes between
+calls must live in a tensor that keeps its address.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 
 from fastdqn.errors import UserError
 
-Recordable = Callable[[], None]  # reads and writes fixed tensors, answers nothing
+Recordable = Callable[[], None]  # reads and writes fixed tensors, returns nothing
 Launcher = Callable[[Recordable], Recordable]
 
 
@@ -20,12 +20,12 @@ def as_it_is(work: Recordable) -> Recordable:
 
 
 class Graphed:
-    """Called like the work it holds. The first call runs it kernel by kernel (libraries search, allocate and load), the
-    second records it, and from then on a call is one launch. So no call is done in vain, and none is done twice."""
+    """Called like the function it wraps. The first call runs it kernel by kernel (libraries search, allocate and load), the
+    second captures it, and from then on a call is one launch. Every call does its work exactly once."""
 
     def __init__(self, work: Recordable) -> None:
         self._work = work
-        # A stream of its own: two graphs recorded on one stream share a cuBLAS workspace, and may hang when both run
+        # Its own stream: two graphs captured on one stream share a cuBLAS workspace and may hang when both run
         self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._has_run = False
@@ -41,12 +41,12 @@ class Graphed:
     def _recorded(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         try:
-            # thread_local: what another thread asks of CUDA meanwhile (a view, a probe) is no part of this
+            # thread_local: CUDA calls of other threads (a view, a probe) do not affect the capture
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._work()
         except torch.cuda.OutOfMemoryError:
             raise
-        except RuntimeError as error:  # something that waits for the device, in a network of the user's own
+        except RuntimeError as error:  # a user's own network that synchronises with the device
             why = str(error).splitlines()[0]
             raise UserError(f"cuda_graph cannot record this network: {why} Turn it off: --off cuda_graph") from error
         return graph
@@ -61,8 +61,8 @@ class Graphed:
 
 
 def in_pieces(work: Callable[[int], None], launcher: Launcher, before: Recordable) -> Callable[[int], None]:
-    """`work(count)`, where a count is put together from powers of two, each with a launcher of its own. `before` is what
-    must be done on the host first; a graph leaves that out."""
+    """`work(count)`, where the count is split into powers of two, each with its own launcher. `before` is the host work
+    that must be done first; a graph does not capture it."""
     pieces: dict[int, Recordable] = {}
 
     def launch(count: int) -> None:

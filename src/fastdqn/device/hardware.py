@@ -1,4 +1,4 @@
-"""What this machine has: the things that some speed-ups need and not every machine can give."""
+"""Checks whether this machine has what some speed-ups need."""
 
 import importlib.util
 import shutil
@@ -16,7 +16,7 @@ def lacks(need: str, device: str) -> str:
 
 
 def use_device(device: str) -> None:
-    """What names no device (streams, events, Triton's kernels) means this one, in this thread."""
+    """Makes this the thread's default CUDA device, for streams, events and Triton kernels."""
     if device.startswith("cuda:"):
         import torch
 
@@ -33,7 +33,7 @@ def _cpu(device: str) -> str:
 
 @cache
 def _compiler(device: str) -> str:
-    """torch.compile writes C++ (CPU) or Triton (GPU, whose launcher is C) and compiles it at run time."""
+    """`torch.compile` writes C++ (CPU) or Triton (GPU, whose launcher is C) and compiles it at run time."""
     if not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
         return "a C++ compiler (g++)"
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():

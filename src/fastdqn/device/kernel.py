@@ -1,6 +1,6 @@
-"""How a loop is compiled: at its first call, kept on disk, run without the interpreter's lock.
+"""How Numba compiles a loop: at its first call, cached on disk, run without the GIL.
 
-Importing numba takes half a second, so only files of kernels import this, and those are imported where they are used.
+Importing numba takes half a second, so only kernel files import this, and those are imported where they are used.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def kernel(function: Function) -> Function:
-    """Every number as Python and NumPy would have it."""
+    """Computes the same numbers as Python and NumPy."""
     return cast(Function, njit(cache=True, nogil=True)(function))
 
 
 def loose_kernel(function: Function) -> Function:
-    """Sums in any order, and x / 0 is infinity and no exception: what keeps a loop over floats from being vectorised."""
+    """Sums in any order, and x / 0 is infinity, not an exception: otherwise float loops would not be vectorised."""
     return cast(Function, njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})(function))

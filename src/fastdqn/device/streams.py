@@ -1,6 +1,6 @@
-"""Two CUDA streams (switch `overlap`): acting on one, learning on the other, so that an action never waits for an update.
+"""Two CUDA streams (switch `overlap`): acting on one, learning on the other, so that an action does not wait for updates.
 
-Who writes a tensor on one stream and reads it on the other records an event after writing and waits for it before reading.
+A tensor written on one stream and read on the other needs an event: recorded after the write, waited for before the read.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ import torch
 
 
 class Event(Protocol):
-    """As torch.cuda.Event: `record` puts it behind all that was queued on the current stream so far, `wait` lets the current
-    stream wait for it. One that was never recorded is not waited for."""
+    """Like torch.cuda.Event: `record` marks the work queued on the current stream so far, `wait` makes the current stream
+    wait for it. Waiting for an event that was never recorded does nothing."""
 
     def record(self) -> None: ...
     def wait(self) -> None: ...
@@ -23,12 +23,12 @@ class Streams(Protocol):
     def learning(self) -> AbstractContextManager[None]: ...
     def event(self) -> Event: ...
     def settle(self) -> None:
-        """Waits until both are empty."""
+        """Waits until both streams are empty."""
         ...
 
 
 class TwoStreams:
-    """Acting goes first wherever both want the GPU."""
+    """Acting has the higher priority."""
 
     def __init__(self, device: str) -> None:
         self._act = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
@@ -51,14 +51,14 @@ class TwoStreams:
 
 @contextmanager
 def _on(stream: torch.cuda.Stream) -> Iterator[None]:
-    """What was done outside of both streams, a state loaded say, comes first."""
+    """Work outside both streams, such as loading a state, is done first."""
     stream.wait_stream(torch.cuda.default_stream(stream.device))
     with torch.cuda.stream(stream):
         yield
 
 
 def on_stream(place: Callable[[], AbstractContextManager[None]], call: Callable[..., Any]) -> Callable[..., Any]:
-    """The same call, with all it asks of the GPU queued there."""
+    """The same call, with its GPU work queued on that stream."""
 
     def there(*given: Any) -> Any:
         with place():

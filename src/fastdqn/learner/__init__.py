@@ -1,1 +1,1 @@
-"""The learner: trains."""
+"""The learner: trains the network."""

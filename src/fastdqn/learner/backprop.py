@@ -1,6 +1,6 @@
 """From a batch to gradients: the passes through the networks, the loss, and the backward pass.
 
-Autograd does it for any module. For networks of a few plain layers there are twins with a hand-written backward pass:
+Autograd works for any module. Networks of a few plain layers can use a hand-written backward pass instead:
 hand_written.py and lean.py.
 """
 
@@ -18,34 +18,34 @@ from fastdqn.transition import Batch
 
 
 class Learned(NamedTuple):
-    """What one update tells. Scalars are on the device, or plain numbers."""
+    """Results of one update. Scalars are tensors on the device, or plain numbers."""
 
     loss: Tensor | float
-    q_mean: Tensor | float  # mean value of the actions taken
-    error: Tensor  # (B,): its size is the priority of each sample; valid until the next update
+    q_mean: Tensor | float  # mean Q-value of the actions taken
+    error: Tensor  # (B,): its absolute value is the sample's priority; valid until the next update
 
 
 class Backprop(Protocol):
-    """Called with a batch, and with what `look_ahead` gave for it if it was asked, it leaves the gradient of every weight:
-    in the weight's own `grad`, or where it has told the optimizer to look."""
+    """Called with a batch, and with the results of `look_ahead` for it if there are any, it computes the gradient of every
+    weight: in the weight's own `grad`, or in a buffer that it has given to the optimizer."""
 
     def __call__(self, batch: Batch, *known: Tensor) -> Learned: ...
 
     def look_ahead(self, batch: Batch) -> tuple[Tensor, ...]:
-        """What depends on the target network alone, row by row: it can be worked out for many updates at once."""
+        """Outputs that depend only on the target network, row by row: they can be computed for many updates at once."""
         ...
 
     def follow_target(self) -> None:
-        """What the host must do after the target network has moved, where a graph leaves it out."""
+        """Host-side work after the target network has changed, which a CUDA graph does not contain."""
         ...
 
 
-# (batch, what is known of the target network) -> (loss, mean value, error per sample)
+# (batch, results of `look_ahead`) -> (loss, mean value, error per sample)
 Forward = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 
 class PassesAndLoss:
-    """The forward half: what the networks say of a batch, and the loss of it."""
+    """The forward half: the networks' outputs for a batch, and its loss."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class PassesAndLoss:
         without_graph: bool = True,
         precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        """`without_graph`: the TD target is computed under torch.no_grad (switch `no_grad`); without it, as a textbook has
-        it, a graph is built and cut off at its end. `precision` is what the passes are computed under."""
+        """`without_graph`: the TD target is computed under torch.no_grad (switch `no_grad`); otherwise, as in textbooks, an
+        autograd graph is built and detached at its end. `precision` is the context that the passes run in."""
         self._online, self._target, self._loss = online, target, loss
         self._no_grad: Callable[[], AbstractContextManager[Any]] = torch.no_grad if without_graph else nullcontext
         self._precision = precision
@@ -79,7 +79,7 @@ class PassesAndLoss:
 
 
 class Autograd:
-    """The general one: any module, any loss."""
+    """The general implementation: any module, any loss."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class Autograd:
         clear: Callable[[], None],
         scaled: Callable[[Tensor], Tensor] = lambda loss: loss,
     ) -> None:
-        """`forward` is the passes themselves, or compiled; `clear` removes the gradients of the last update; `scaled` makes
-        the loss larger for gradients in float16."""
+        """`forward` is `passes` or its compiled version; `clear` removes the gradients of the last update; `scaled` scales
+        the loss up for float16 gradients."""
         self._passes, self._forward, self._clear, self._scaled = passes, forward, clear, scaled
 
     @property
@@ -106,4 +106,4 @@ class Autograd:
         return Learned(loss.detach(), q_mean, error)
 
     def follow_target(self) -> None:
-        """Nothing: the target network is computed with as it is."""
+        """Nothing to do: the passes use the target network's own weights."""

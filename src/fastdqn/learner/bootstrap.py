@@ -16,16 +16,16 @@ class Bootstrap(Protocol):
     needs_target: bool
 
     def td_target(self, passes: Passes, batch: Batch) -> Tensor:
-        """return + discount * value of the next state, (B,) float32, from passes that are values."""
+        """TD target (B,) float32, from passes that are Q-values: return + discount * value of the next state."""
         ...
 
     def next_action(self, target_next: Tensor, online_next: Tensor | None) -> Tensor:
-        """(B, 1): the action that stands for the next state, from values."""
+        """(B, 1): the action whose value is that of the next state, chosen from Q-values."""
         ...
 
 
 class Max:
-    """The target network's best."""
+    """The target network's largest value."""
 
     name, needs_online_next, needs_target = "max", False, False
 
@@ -38,7 +38,7 @@ class Max:
 
 
 class Double:
-    """The action that the online network likes best, as the target network values it (van Hasselt et al. 2016)."""
+    """The online network chooses the action, the target network gives its value (van Hasselt et al. 2016)."""
 
     name, needs_online_next, needs_target = "double", True, False
 
@@ -53,7 +53,7 @@ class Double:
 
 
 class Munchausen:
-    """The softmax policy's mean, and a share of its log-probability on top of the reward (munchausen.py)."""
+    """The mean over the softmax policy, and a share of its log-probability added to the reward (munchausen.py)."""
 
     name, needs_online_next, needs_target = "munchausen", False, True
 

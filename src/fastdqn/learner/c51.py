@@ -1,7 +1,7 @@
 """C51 (Bellemare et al. 2017): a distribution over returns per action instead of their mean.
 
-The network puts out logits of `atoms` returns, evenly spaced from v_min to v_max. The next state's distribution is moved
-by the reward, shrunk by the discount and laid back onto the atoms; what is learned is the cross entropy to it.
+The network outputs logits of `atoms` returns, evenly spaced from v_min to v_max. The next state's distribution is shifted
+by the reward, scaled by the discount and projected back onto the atoms; the loss is the cross entropy to it.
 """
 
 from typing import Any
@@ -15,16 +15,16 @@ from fastdqn.learner.heads import Head
 from fastdqn.learner.passes import Passes, PerSample
 from fastdqn.transition import Batch
 
-TOO_MUCH_MASS = 0.05  # of the TD targets beyond the first or last atom: then the range is too narrow
+TOO_MUCH_MASS = 0.05  # share of the TD targets' mass beyond the first or last atom: with more, the range is too narrow
 
 
 class Categorical(Head):
-    """Logits of the atoms become the mean of their softmax."""
+    """Turns the logits of the atoms into the mean of their softmax."""
 
     def __init__(self, atoms: int, v_min: float, v_max: float) -> None:
         super().__init__()
         self.outputs, self.v_min, self.v_max = atoms, v_min, v_max
-        # Not saved with the weights: the model's facts say what it is
+        # Not saved with the weights: the model file has it in its `facts`
         self.register_buffer("support", torch.linspace(v_min, v_max, atoms), persistent=False)
         self.support: Tensor
 
@@ -46,7 +46,7 @@ class CategoricalLoss:
 
     def __init__(self, head: Categorical, bootstrap: Bootstrap) -> None:
         self.head, self.bootstrap = head, bootstrap
-        self.beyond = torch.zeros(2, device=head.support.device)  # mass beyond the range, and samples, summed
+        self.beyond = torch.zeros(2, device=head.support.device)  # running sums: mass beyond the range, samples
 
     def __call__(self, passes: Passes, batch: Batch) -> PerSample:
         head, support = self.head, self.head.support
@@ -64,7 +64,7 @@ class CategoricalLoss:
         return PerSample(loss, loss.detach(), value)
 
     def advice(self) -> str:
-        """A line when more than a little mass has been lying beyond the range; the sums begin anew. Waits for the device."""
+        """A message for the user if too much mass was beyond the range; resets the sums. Waits for the device."""
         outside, samples = (float(number) for number in self.beyond)
         self.beyond.zero_()
         share = outside / samples if samples else 0.0
@@ -83,8 +83,8 @@ def cross_entropy(config: LearnerConfig, head: Head, bootstrap: Bootstrap) -> Ca
 
 
 def project(returns: Tensor, chances: Tensor, support: Tensor) -> Tensor:
-    """Lays mass at `returns` (B, atoms) onto the support: each share goes to its two neighbours by nearness, and what is
-    beyond an end goes to that end. Fixed shapes: a hat around every atom."""
+    """Projects mass at `returns` (B, atoms) onto the support: each share is split between its two neighbours by distance,
+    and mass beyond an end goes to that end. Fixed shapes: a hat function around every atom."""
     step = support[1] - support[0]
     inside = returns.clamp(support[0], support[-1])
     nearness = (1.0 - (inside.unsqueeze(1) - support.unsqueeze(1)).abs() / step).clamp(min=0.0)  # (B, atom, mass)

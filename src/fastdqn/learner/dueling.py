@@ -1,9 +1,9 @@
-"""The end of a dueling network (Wang et al. 2016): one value of the state, one advantage per action, joined.
+"""The last layer of a dueling network (Wang et al. 2016): one state value and one advantage per action, combined.
 
     q(a) = v + advantage(a) - mean of the advantages
 
-Each stream has a hidden layer of its own. The two lie side by side in one layer before this one, so they are one product.
-The end is linear in both, so it can be computed as one layer too (`as_linear`).
+Each stream has its own hidden layer. The two are concatenated in the layer before this one, so they are one matrix product.
+This layer is linear in both, so it can be computed as one linear layer too (`as_linear`).
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ class Dueling(nn.Module):
         return (self.value(for_value).unsqueeze(1) + advantage - advantage.mean(1, keepdim=True)).flatten(1)
 
     def as_linear(self, cast: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Weight (actions * outputs, 2 * width) and bias of the one linear layer that does the same. `cast` are the weights
-        and biases of value and advantage, as they are computed with."""
+        """Weight (actions * outputs, 2 * width) and bias of the equivalent linear layer. `cast` are the weights and biases
+        of value and advantage, in the dtype of the passes."""
         value, value_bias, *advantages = cast
         advantage, advantage_bias = (torch.unflatten(own, 0, (self.num_actions, self.outputs)) for own in advantages)
         centred = advantage - advantage.mean(0)
@@ -36,7 +36,7 @@ class Dueling(nn.Module):
         return weight, (value_bias + advantage_bias - advantage_bias.mean(0)).flatten()
 
     def split_gradients(self, of_weight: Tensor, of_bias: Tensor, gradients: Sequence[Tensor]) -> None:
-        """From the gradients of that layer to those of value and advantage, which are filled."""
+        """Fills the gradients of value and advantage from those of that linear layer."""
         by_action = torch.unflatten(of_weight, 0, (self.num_actions, self.outputs))
         for_value, for_advantage = torch.split(by_action, self.width, 2)
         bias = torch.unflatten(of_bias, 0, (self.num_actions, self.outputs))

@@ -1,4 +1,4 @@
-"""From the learner back to a prioritised replay: how wrong each sample was."""
+"""From the learner back to a prioritised replay: the error of each sample."""
 
 from collections import deque
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ class TakesFeedback(Protocol):
 
 
 class FeedbackAtOnce:
-    """Where errors and priorities live on the same device."""
+    """For errors and priorities on the same device."""
 
     def __init__(self, replay: TakesFeedback) -> None:
         self._replay = replay
@@ -21,11 +21,11 @@ class FeedbackAtOnce:
         self._replay.feedback(index, error.abs())
 
     def arrive(self) -> None:
-        """Nothing is under way."""
+        """Nothing to do: no copy is pending."""
 
 
 class FeedbackFromGpu:
-    """For a replay on the host: errors are copied while Python goes on, and applied before the next draw."""
+    """For a replay on the host: errors are copied asynchronously, and applied before the next draw."""
 
     def __init__(self, replay: TakesFeedback) -> None:
         self._replay = replay
@@ -38,7 +38,7 @@ class FeedbackFromGpu:
         self._under_way.append((index, priority, copied))
 
     def arrive(self) -> None:
-        """Waits for all that is under way, and hands it over."""
+        """Waits for all pending copies and passes them to the replay."""
         while self._under_way:
             index, priority, copied = self._under_way.popleft()
             copied.synchronize()
@@ -46,7 +46,7 @@ class FeedbackFromGpu:
 
 
 class NoFeedback:
-    """For a replay that draws every row as often as any other."""
+    """For a replay that draws uniformly."""
 
     def __call__(self, index: Any, error: Tensor) -> None: ...
 

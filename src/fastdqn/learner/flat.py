@@ -1,15 +1,15 @@
-"""Weights side by side in one buffer, so that one kernel can walk them all (switch `wide_optimizer`)."""
+"""All weights in one buffer, so that one kernel can update them all (switch `wide_optimizer`)."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-APART = 64  # a weight starts at a multiple of this: products want their operands on even addresses
+APART = 64  # a weight starts at a multiple of this: matrix products need aligned operands
 
 
 def lay_flat(network: nn.Module) -> None:
-    """Moves the weights of a network, and room for their gradients, into one buffer each. Their values stay."""
+    """Moves the weights of a network into one buffer, and allocates one for their gradients. Values are kept."""
     weights = list(network.parameters())
     assert len({weight.dtype for weight in weights}) == 1, "one buffer has one dtype"
     starts, end = [], 0
@@ -26,7 +26,7 @@ def lay_flat(network: nn.Module) -> None:
 
 
 def flat_of(tensors: Sequence[Tensor]) -> Tensor | None:
-    """The one buffer that all of these lie in, or None."""
+    """The one buffer that contains all of these, or None."""
     storage = tensors[0].untyped_storage()
     if len(tensors) < 2 or any(tensor.untyped_storage().data_ptr() != storage.data_ptr() for tensor in tensors):
         return None
@@ -35,5 +35,5 @@ def flat_of(tensors: Sequence[Tensor]) -> Tensor | None:
 
 
 def like_in(flat: Tensor, tensor: Tensor) -> Tensor:
-    """The part of `flat` that lies as `tensor` does in a buffer of its own."""
+    """The part of `flat` with the shape, strides and offset that `tensor` has in its own buffer."""
     return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -1,4 +1,4 @@
-"""From what a network puts out to one value per action."""
+"""From a network's outputs to one value per action."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ from torch import Tensor, nn
 
 
 class Head(nn.Module):
-    """`outputs` numbers per action; called with (B, actions), or (B, actions, outputs) where there are several, it gives
+    """`outputs` numbers per action; called with (B, actions), or (B, actions, outputs) if there are several, it returns
     the values (B, actions)."""
 
     outputs = 1
 
     def facts(self) -> dict[str, Any]:
-        """What a model file says of it."""
+        """What the model file stores about it."""
         return {}
 
 

@@ -1,15 +1,15 @@
-"""The residual network of IMPALA (Espeholt et al. 2018): per width a convolution, a pool that halves the image, and two
-residual blocks. Widths of 32, 64, 64 are the "x2" of Beyond The Rainbow."""
+"""The residual network of IMPALA (Espeholt et al. 2018): per width a convolution, max pooling that halves the image, and
+two residual blocks. Widths of 32, 64, 64 are the "x2" of Beyond The Rainbow."""
 
 from torch import Tensor, nn
 
 from fastdqn.errors import UserError
 
-SMALLEST_SIDE = 2  # of what comes out of the last pool
+SMALLEST_SIDE = 2  # of the last pooling layer's output
 
 
 class Residual(nn.Module):
-    """x + conv(relu(conv(relu(x)))). Its first ReLU must not be in place: x is used again."""
+    """Computes x + conv(relu(conv(relu(x)))). Its first ReLU must not be in place: x is used again."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Residual(nn.Module):
 
 
 def impala_blocks(state_shape: tuple[int, ...], channels: tuple[int, ...]) -> tuple[list[nn.Module], int]:
-    """The layers, and the number of features behind them."""
+    """The layers, and the number of features they output."""
     if not channels:
         raise UserError("network.kind=impala needs at least one width in network.channels.")
     layers: list[nn.Module] = []

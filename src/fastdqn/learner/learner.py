@@ -11,7 +11,7 @@ from fastdqn.learner.update import FollowOnline, Update
 from fastdqn.metrics import Timers
 from fastdqn.transition import Batch
 
-LookAhead = Callable[[Batch], tuple[Tensor, ...]]  # what the update takes beside the batch, row by row
+LookAhead = Callable[[Batch], tuple[Tensor, ...]]  # inputs of the update besides the batch, row by row
 
 
 def look_at_nothing(batch: Batch) -> tuple[Tensor, ...]:
@@ -19,7 +19,7 @@ def look_at_nothing(batch: Batch) -> tuple[Tensor, ...]:
 
 
 class Learner:
-    """`train(k)` does k updates. Nothing on its path waits for the device: losses are summed as tensors."""
+    """`train(k)` does k updates. It never waits for the device: losses are summed as tensors."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class Learner:
         feedback: FeedbackAtOnce | FeedbackFromGpu | NoFeedback | None = None,
         advice: Callable[[], str] = lambda: "",
     ) -> None:
-        """`draw(count)` gives the batches of `count` updates in one; `together(updates done)` says how many may be drawn
-        at once, and `look_ahead` sees them before the first of these updates. `advice` may have a line for the user."""
+        """`draw(count)` returns the batches of `count` updates as one; `together(updates done)` is how many may be drawn at
+        once, and `look_ahead` gets them before the first of these updates. `advice` may return a message for the user."""
         self.online, self.target, self.optimizer = online, target, optimizer
-        self.update, self._follow, self.draw = update, follow, draw  # public: a measurement may leave one of them out
+        self.update, self._follow, self.draw = update, follow, draw  # public: a benchmark may leave one of them out
         self.look_ahead, self._together, self._feedback, self.advice = look_ahead, together, feedback or NoFeedback(), advice
         self._sample_time, self._learn_time = timers["sample"], timers["learn"]
         self.updates = 0
@@ -58,7 +58,7 @@ class Learner:
         self._count(1)
 
     def update_together(self, count: int) -> None:
-        """All that the next `count` updates do on the device. A CUDA graph may take its place (device/graphs.py)."""
+        """All device work of the next `count` updates. A CUDA graph may replace it (device/graphs.py)."""
         with self._sample_time:
             self._feedback.arrive()
             drawn = self.draw(count)
@@ -83,20 +83,20 @@ class Learner:
         self._feedback(batch.index, learned.error)
 
     def _count(self, updates: int) -> None:
-        """What the host has to do after them."""
+        """Host-side work after the updates."""
         self.updates += updates
         self._summed += updates
         self._follow(self.updates)
 
     def set_lr(self, lr: float) -> None:
         for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):  # a graph reads it where it is
+            if isinstance(group["lr"], Tensor):  # in place: a CUDA graph reads it
                 group["lr"].fill_(lr)
             else:
                 group["lr"] = lr
 
     def read_means(self) -> tuple[float | None, float | None]:
-        """Mean loss and mean value since the last call. This waits for the device: call it once a log line."""
+        """Mean loss and mean value since the last call. Waits for the device: call it once per log line."""
         if not self._summed:
             return None, None
         loss, q_mean = (float(total) / self._summed for total in self._sums)
@@ -106,11 +106,11 @@ class Learner:
         return loss, q_mean
 
     def weights_were_loaded(self) -> None:
-        """Into the online network, from elsewhere: all that follows it begins there too."""
+        """To be called after loading weights into the online network: everything that follows it starts from them too."""
         self.target.load_state_dict(self.online.state_dict())
 
     def settle(self) -> None:
-        """Waits for what is under way: nothing that a reader of the weights would not wait for anyway."""
+        """Waits for pending work: nothing that reading the weights would not wait for anyway."""
         self._feedback.arrive()
 
     def state(self) -> dict[str, Any]:
@@ -130,18 +130,18 @@ class Learner:
         self.update.step.load_state(state.get("update"))
 
 
-HOW = ("capturable", "fused", "foreach", "differentiable")  # how an optimizer computes, which is no part of a saved state
+HOW = ("capturable", "fused", "foreach", "differentiable")  # how an optimizer computes: not part of a saved state
 
 
 def _load_in_place(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Tensors that were there stay where they are, because a graph reads them there."""
+    """Existing tensors are filled in place, because a CUDA graph reads them."""
     own = {weight: dict(moments) for weight, moments in optimizer.state.items()}
     rates = [group["lr"] for group in optimizer.param_groups]
     how = [{name: group[name] for name in HOW if name in group} for group in optimizer.param_groups]
     optimizer.load_state_dict(saved)
     _lay_out_like_weights(optimizer)
     for weight, moments in own.items():
-        saved_moments = optimizer.state[weight] or dict.fromkeys(moments, 0.0)  # nothing saved: no step was made
+        saved_moments = optimizer.state[weight] or dict.fromkeys(moments, 0.0)  # nothing saved: no step was taken
         optimizer.state[weight] = {name: _filled(moments.get(name), new) for name, new in saved_moments.items()}
     for group, rate, own_ways in zip(optimizer.param_groups, rates, how, strict=True):
         group["lr"] = _filled(rate, group["lr"])
@@ -155,8 +155,8 @@ def _filled(old: Any, new: Any) -> Any:
 
 
 def _lay_out_like_weights(optimizer: torch.optim.Optimizer) -> None:
-    """A fused optimizer walks a weight and its moments in the order they lie in memory, so a state that was saved with
-    another layout of the weights (channel planes, channels last) must be laid out as theirs."""
+    """A fused optimizer reads a weight and its moments in memory order, so a state that was saved with another memory layout
+    of the weights (channels first, channels last) must be converted to theirs."""
     for weight, moments in optimizer.state.items():
         for name, moment in moments.items():
             if isinstance(moment, Tensor) and moment.shape == weight.shape and moment.stride() != weight.stride():
@@ -164,7 +164,7 @@ def _lay_out_like_weights(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _copied(tree: Any) -> Any:
-    """The same dicts and lists with every tensor copied: the saved state must not move with the live one."""
+    """The same dicts and lists with every tensor copied: the saved state must not change with the live one."""
     if isinstance(tree, Tensor):
         return tree.detach().clone()
     if isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""What a batch is learned by: from the outputs of the networks to a loss per sample.
+"""The losses: from the outputs of the networks to a loss per sample.
 
 A loss is a distance (huber, mse, c51) from a TD target, and the target comes from a bootstrap rule (bootstrap.py). It is
 plain torch in float32 and knows nothing of networks, priorities, gamma or n: `discount` carries gamma, n and the end of the
@@ -21,7 +21,7 @@ from fastdqn.transition import Batch
 
 
 class Loss(Protocol):
-    """`name` is the distance's; a compiled twin is found by it and the bootstrap's (output_gradient.py)."""
+    """`name` is the distance's; it and the bootstrap's name select a compiled version (output_gradient.py)."""
 
     name: str
     bootstrap: Bootstrap
@@ -32,9 +32,9 @@ class Loss(Protocol):
 class Distance(NamedTuple):
     """One row of the table of losses."""
 
-    head: Callable[[LearnerConfig], Head]  # what the network must answer, and how it becomes values
+    head: Callable[[LearnerConfig], Head]  # what the network must output, and how it becomes values
     loss: Callable[[LearnerConfig, Head, Bootstrap], Loss]
-    bootstraps: tuple[str, ...]  # that it goes together with
+    bootstraps: tuple[str, ...]  # that it can be combined with
 
 
 class ScalarLoss:
@@ -67,7 +67,7 @@ LOSSES: dict[str, Distance] = {
 
 
 def find_distance(config: LearnerConfig) -> Distance:
-    """The row that config asks for; an unknown loss, or one that does not go with its bootstrap rule, is refused."""
+    """The configured row; raises UserError for an unknown loss, or one that cannot be combined with its bootstrap rule."""
     if config.loss not in LOSSES:
         raise UserError(f"Unknown loss '{config.loss}'.{nearest(config.loss, LOSSES)} Losses: {', '.join(LOSSES)}.")
     row, rule = LOSSES[config.loss], config.bootstrap
@@ -82,5 +82,5 @@ def make_head(config: LearnerConfig) -> Head:
 
 
 def make_loss(config: LearnerConfig, head: Head) -> Loss:
-    """`head` is the online network's: what it knows (a support, say) lives where the network does."""
+    """`head` is the online network's: its tensors (a support, say) are on the network's device."""
     return find_distance(config).loss(config, head, make_bootstrap(config))

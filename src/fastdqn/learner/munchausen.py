@@ -2,8 +2,8 @@
 
     target = return + alpha * max(tau log pi(a|s), least) + discount * sum over a' of pi(a'|s') (q(a') - tau log pi(a'|s'))
 
-with pi the softmax of the target network's values over the temperature tau. Over n steps the log-probability is that of the
-first action alone, as in Beyond The Rainbow.
+with pi the softmax of the target network's values over the temperature tau. With n-step returns only the first action's
+log-probability is added, as in Beyond The Rainbow.
 """
 
 from torch import Tensor
@@ -22,5 +22,5 @@ def munchausen_target(values: Tensor, next_values: Tensor, batch: Batch, alpha: 
 
 
 def tau_log_softmax(values: Tensor, tau: float) -> Tensor:
-    """tau times the log of the softmax of values / tau."""
+    """`tau` times the log of the softmax of values / tau."""
     return tau * (values / tau).log_softmax(1)

@@ -24,48 +24,48 @@ NATURE_SMALLEST_SIDE = 36  # three unpadded convolutions (8/4, 4/2, 3/1) need at
 
 
 class QNetwork(nn.Module):
-    """Scales bytes to [0, 1], asks the body, and makes values of its answer. `scale` is fixed by the environment's dtype,
-    not by the tensor's, so a replay that keeps bytes as floats gives the same numbers."""
+    """Scales bytes to [0, 1], calls the body, and turns its output into values. `scale` depends on the environment's dtype,
+    not on the tensor's, so a replay that stores bytes as floats gives the same numbers."""
 
     def __init__(self, body: nn.Module, obs_dtype: Any, head: Head | None = None, own: bool = False) -> None:
-        """`own`: the body is the user's, which may do other things when it is trained (dropout, batch norm)."""
+        """`own`: the body is user-defined and may behave differently in training mode (dropout, batch norm)."""
         super().__init__()
         self.body = body
         self.head = Values() if head is None else head
         self.scale = 1.0 / 255.0 if np.dtype(obs_dtype) == np.uint8 else 1.0
         self.memory_format = torch.preserve_format
         self.own = own
-        # In the order of the forward pass, empty where that is more than going from layer to layer; a tuple, because the
-        # body has registered them already
+        # In the order of the forward pass, empty if that is not a plain sequence of layers; a tuple, because the body has
+        # registered them already
         self.layers: tuple[nn.Module, ...]
         self.layers, self.why_no_layers = read_layers(body)
         self.why_not_channels_last = ""
 
     def forward(self, state: Tensor) -> Tensor:
-        """(B, actions): values, for every role."""
+        """(B, actions): Q-values, for every role."""
         values: Tensor = self.head(self.outputs(state))
         return values
 
     def outputs(self, state: Tensor) -> Tensor:
-        """What a loss is made of: (B, actions), or (B, actions, outputs) where the head has several."""
+        """The inputs of a loss: (B, actions), or (B, actions, outputs) if the head has several."""
         answer = laid_out(state.to(torch.float32), self.memory_format) * self.scale
-        for part in self.layers if self.own and self.layers else (self.body,):  # a view() of images would mind their layout
+        for part in self.layers if self.own and self.layers else (self.body,):  # a view() of images may need another layout
             answer = part(answer)
         return answer if self.head.outputs == 1 else torch.unflatten(answer, 1, (-1, self.head.outputs))
 
     def evaluating(self) -> AbstractContextManager[Any]:
-        """Within it the network acts as one that is not trained. Ours make no difference."""
+        """A context in which the network is in eval mode. Built-in networks need no such change."""
         return _evaluating(self) if self.own and self.training else nullcontext()
 
     def keep_channels_last(self) -> "QNetwork":
-        """Weights and images with the channels of a pixel side by side (switch `channels_last`)."""
+        """Weights and images in channels-last memory layout (switch `channels_last`)."""
         if has_convolutions(self):
             self.memory_format = torch.channels_last
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's own types
         return self
 
     def relu_in_place(self) -> "QNetwork":
-        """ReLU overwrites its input (switch `inplace_relu`): no memory for its output."""
+        """ReLU overwrites its input (switch `inplace_relu`): no output is allocated."""
         for layer in self.modules():
             if isinstance(layer, nn.ReLU):
                 layer.inplace = True
@@ -74,7 +74,7 @@ class QNetwork(nn.Module):
 
 @contextmanager
 def _evaluating(network: nn.Module) -> Iterator[None]:
-    """What is in eval mode already, because the user has frozen it, stays there. Written past nn.Module's own setter, which
+    """Modules already in eval mode, because the user has frozen them, stay in it. Bypasses nn.Module's own setter, which
     takes longer than a small layer."""
     trained = [vars(part) for part in network.modules() if part.training]
     for part in trained:
@@ -91,7 +91,7 @@ def has_convolutions(network: nn.Module) -> bool:
 
 
 def laid_out(state: Tensor, layout: torch.memory_format) -> Tensor:
-    """Images in this layout. Their dtype must be right already: torch changes both at once many times slower."""
+    """Images in this memory layout. Cast them first: torch is many times slower at changing dtype and layout at once."""
     if state.dim() != 4 or layout is torch.preserve_format:
         return state
     return state.contiguous(memory_format=layout)
@@ -105,7 +105,7 @@ def make_network(
     own: MakeBody | None = None,
     head: Head | None = None,
 ) -> QNetwork:
-    """The configured network, or the user's own body, with as many outputs per action as the head wants."""
+    """The configured network, or the user's own body, with as many outputs per action as the head needs."""
     head = Values() if head is None else head
     if own is not None:
         body = own(state_shape, num_actions * head.outputs)
@@ -121,7 +121,7 @@ def make_network(
 
 
 def _checked(network: QNetwork, state_shape: tuple[int, ...], num_actions: int) -> QNetwork:
-    """A network of the user's own is tried once: what it answers must be one number per action, or what the head wants."""
+    """Calls a user-defined network once: it must output one number per action, or as many as the head needs."""
     wanted = num_actions * network.head.outputs
     with torch.no_grad(), network.evaluating():
         answer = network.body(torch.zeros(2, *state_shape))
@@ -138,12 +138,12 @@ def _checked(network: QNetwork, state_shape: tuple[int, ...], num_actions: int) 
 
 
 def _why_not_channels_last(network: QNetwork, state_shape: tuple[int, ...]) -> str:
-    """What a forward of the user's says to images in that layout; a copy of it is asked."""
+    """Why a user-defined forward fails on channels-last images, or the empty string; only a copy is called."""
     if not has_convolutions(network) or len(state_shape) != 3:
         return ""
     try:
         copy.deepcopy(network).keep_channels_last().outputs(torch.zeros(2, *state_shape))
-    except Exception as fault:  # a view() of what a convolution gives, most often
+    except Exception as fault:  # most often a view() of a convolution's output
         return f"its forward does not take images in that layout ({type(fault).__name__})"
     return ""
 
@@ -157,7 +157,7 @@ def choose_kind(kind: str, state_shape: tuple[int, ...]) -> str:
 
 
 def _dense(inputs: int, hidden: tuple[int, ...], num_actions: int, outputs: int, config: NetworkConfig) -> list[nn.Module]:
-    """The fully connected layers. The last hidden one of a dueling network is two side by side, one for each stream."""
+    """The fully connected layers. The last hidden layer of a dueling network is two concatenated, one for each stream."""
     layers: list[nn.Module] = []
     for number, width in enumerate(hidden):
         streams = 2 if config.dueling and number == len(hidden) - 1 else 1
@@ -170,7 +170,7 @@ def _dense(inputs: int, hidden: tuple[int, ...], num_actions: int, outputs: int,
     return [*layers, last]
 
 
-Beginning = Callable[[tuple[int, ...], tuple[int, ...]], tuple[list[nn.Module], int]]  # (layers, features behind them)
+Beginning = Callable[[tuple[int, ...], tuple[int, ...]], tuple[list[nn.Module], int]]  # (layers, features they output)
 
 
 def _nothing_before(state_shape: tuple[int, ...], channels: tuple[int, ...]) -> tuple[list[nn.Module], int]:
@@ -178,7 +178,7 @@ def _nothing_before(state_shape: tuple[int, ...], channels: tuple[int, ...]) -> 
 
 
 def _small_convolutions(state_shape: tuple[int, ...], channels: tuple[int, ...]) -> tuple[list[nn.Module], int]:
-    """3x3 convolutions that keep the size: for boards of a few cells, where every cell counts."""
+    """Convolutions of 3x3 that keep the size: for boards of a few cells, where every cell counts."""
     layers: list[nn.Module] = []
     inputs, height, width = state_shape
     for outputs in channels:
@@ -205,7 +205,7 @@ def _nature_convolutions(state_shape: tuple[int, ...], channels: tuple[int, ...]
     height, width = state_shape[1:]
     for kernel, stride in ((8, 4), (4, 2), (3, 1)):
         height, width = ((side - kernel) // stride + 1 for side in (height, width))
-    return layers, third * height * width  # by arithmetic: a pass to find out would import half of torch
+    return layers, third * height * width  # computed by hand: a trial pass would import half of torch
 
 
 _BEGINNINGS: dict[str, Beginning] = {

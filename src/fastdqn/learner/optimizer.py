@@ -1,4 +1,4 @@
-"""The optimizers: as torch makes them by default, and with all weights stepped in one call (switch `fused_optimizer`)."""
+"""The optimizers: torch's defaults, or with all weights updated in one call (switch `fused_optimizer`)."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ OPTIMIZERS: dict[str, Any] = {
     "adamw": torch.optim.AdamW,
     "rmsprop": torch.optim.RMSprop,
 }
-ONE_CALL = {"adam": "fused", "adamw": "fused", "rmsprop": "foreach"}  # torch has no fused RMSprop: it goes over lists
+ONE_CALL = {"adam": "fused", "adamw": "fused", "rmsprop": "foreach"}  # torch has no fused RMSprop
 
 
 def options_of(config: LearnerConfig) -> dict[str, Any]:
-    """What the optimizer's class is made with, beside the learning rate."""
+    """The optimizer's constructor arguments besides the learning rate."""
     own: dict[str, dict[str, Any]] = {
         "adam": {},
         "adamw": {"weight_decay": config.weight_decay},
@@ -30,13 +30,13 @@ def options_of(config: LearnerConfig) -> dict[str, Any]:
 def make_optimizer(
     config: LearnerConfig, network: nn.Module, *, one_call: bool = False, in_graph: bool = False
 ) -> torch.optim.Optimizer:
-    """`in_graph`: whatever changes from step to step is a tensor of the device, the learning rate too."""
+    """`in_graph`: everything that changes from step to step is a tensor on the device, the learning rate too."""
     weights: list[Tensor] = list(network.parameters())
     lr: Any = torch.tensor(config.lr, device=weights[0].device) if in_graph else config.lr
     how: dict[str, Any] = options_of(config) | ({"capturable": True} if in_graph else {})
     how |= {ONE_CALL[config.optimizer]: True} if one_call else {}
     optimizer: Any = OPTIMIZERS[config.optimizer](weights, lr=lr, **how)
-    # The first step runs before anything is recorded, on purpose: torch would warn of that
+    # The first step runs before a graph is captured, on purpose: torch would warn about that
     optimizer._warned_capturable_if_run_uncaptured = True
     made: torch.optim.Optimizer = optimizer
     return made

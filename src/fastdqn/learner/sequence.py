@@ -1,5 +1,5 @@
-"""The layers of a network in the order in which its forward pass goes through them, read from a `forward` that was written
-by hand: so a class of the user's own is computed like the nn.Sequential that does the same."""
+"""The layers of a network in the order of its forward pass, traced from a hand-written `forward`: so a user-defined class is
+computed like the equivalent nn.Sequential."""
 
 import copy
 import operator
@@ -15,12 +15,12 @@ from torch import fx, nn
 _RELUS: tuple[Any, ...] = (torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_, "relu", "relu_")
 _FLATTENS: tuple[Any, ...] = (torch.flatten, "flatten", torch.reshape, "reshape", "view")
 _ASKS_FOR_A_SHAPE: tuple[Any, ...] = ("size", getattr, operator.getitem)
-TRIED = ((2, True), (3, False), (5, True), (2, False))  # rows, and whether it is being trained
+TRIED = ((2, True), (3, False), (5, True), (2, False))  # rows, training mode
 
 
 def read_layers(body: nn.Module) -> tuple[tuple[nn.Module, ...], str]:
-    """The layers, or nothing and why. A flattening is read as one of all but the batch, whatever sizes it names: compare
-    with the module itself (`differs`) before believing it."""
+    """The layers, or none and the reason. A flatten or reshape is taken to be of all but the batch, whatever sizes it names:
+    compare with the module itself (`differs`) before relying on it."""
     if next(body.buffers(), None) is not None:
         return (), "it has buffers"
     hooked = next((name for name, layer in body.named_modules() if _has_hooks(layer)), None)
@@ -31,13 +31,13 @@ def read_layers(body: nn.Module) -> tuple[tuple[nn.Module, ...], str]:
             return _layers_on_the_way(body), ""
     except _NoSequence as reason:
         return (), str(reason)
-    except Exception as error:  # whatever a forward of the user's does to a tracer
+    except Exception as error:  # a user-defined forward may raise anything when traced
         return (), f"its forward cannot be read ({type(error).__name__})"
 
 
 def differs(layers: tuple[nn.Module, ...], body: nn.Module, state_shape: tuple[int, ...]) -> bool:
-    """Whether a call of the module is anything else than the layers one after the other: it may count its calls, keep
-    something, draw random numbers, or do other things when it is trained. Only a copy of it is called."""
+    """Whether calling the module differs from applying the layers in order: it may count its calls, keep state, draw random
+    numbers, or behave differently in training mode. Only a copy of it is called."""
     body, generator = copy.deepcopy(body), torch.Generator().manual_seed(0)
     known = _kept_by(body)
     with _random_states_kept():
@@ -53,7 +53,7 @@ def differs(layers: tuple[nn.Module, ...], body: nn.Module, state_shape: tuple[i
 
 @contextmanager
 def _random_states_kept() -> Iterator[None]:
-    """Random numbers that a forward draws meanwhile do not count."""
+    """Restores the global random states that a forward may change."""
     ours, pythons = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=[]):
         yield
@@ -62,7 +62,7 @@ def _random_states_kept() -> Iterator[None]:
 
 
 def _kept_by(body: nn.Module) -> list[dict[str, Any]]:
-    """What the module and those within it remember, beside weights."""
+    """The state of the module and its submodules, besides weights."""
     return [
         {name: copy.copy(value) for name, value in vars(part).items() if name[0] != "_" and name != "training"}
         for part in body.modules()
@@ -78,7 +78,7 @@ class _NoSequence(Exception):  # noqa: N818  (no error: most networks that branc
 
 
 def _layers_on_the_way(body: nn.Module) -> tuple[nn.Module, ...]:
-    if type(body) is nn.Sequential:  # a class made from it may have a forward of its own
+    if type(body) is nn.Sequential:  # a subclass may have its own forward
         return tuple(layer for part in body for layer in _parts_of(part))
     layers: list[nn.Module] = []
     newest: fx.Node | None = None

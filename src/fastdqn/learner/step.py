@@ -1,4 +1,4 @@
-"""From gradients to new weights: clipping and the optimizer, and for float16 the scale of the loss."""
+"""From gradients to new weights: clipping, the optimizer's step, and loss scaling for float16."""
 
 from typing import Any, Protocol
 
@@ -9,18 +9,18 @@ from fastdqn.learner.flat import flat_of
 
 
 class Step(Protocol):
-    """Called when the gradients are there. It may leave a step out whose gradients are not finite, and change the scale."""
+    """Called when the gradients are computed. It may skip a step with non-finite gradients, and change the loss scale."""
 
     optimizer: torch.optim.Optimizer
 
     def __call__(self) -> None: ...
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """What the backward pass begins with."""
+        """The loss that the backward pass starts from."""
         ...
 
     def state(self) -> dict[str, Any] | None:
-        """What it remembers beside the optimizer's own state."""
+        """Its own state, besides the optimizer's."""
         ...
 
     def load_state(self, state: dict[str, Any] | None) -> None: ...
@@ -28,7 +28,7 @@ class Step(Protocol):
 
 class PlainStep:
     def __init__(self, optimizer: torch.optim.Optimizer, clip_grad_norm: float) -> None:
-        """`clip_grad_norm`: largest norm of the whole gradient, 0 for any. An optimizer that has a `clip` does it itself."""
+        """`clip_grad_norm`: maximum norm of the whole gradient, 0 for none. An optimizer that has a `clip` clips itself."""
         self.optimizer, self._largest = optimizer, clip_grad_norm
         self._weights = weights_of(optimizer)
         self._clip = getattr(optimizer, "clip", self._clip_in_place)
@@ -45,7 +45,7 @@ class PlainStep:
         return None
 
     def load_state(self, state: dict[str, Any] | None) -> None:
-        """A scale that another kind of step saved is of no use here."""
+        """Ignores a loss scale that another kind of step saved."""
 
     def _clip_in_place(self, largest: float) -> None:
         gradients = [weight.grad for weight in self._weights if weight.grad is not None]
@@ -55,7 +55,7 @@ class PlainStep:
 
 class ScaledStep(PlainStep):
     """The loss is scaled up before the backward pass, so that small gradients survive float16 (switch `fp16`). A step whose
-    gradients overflow is left out, and the scale halved."""
+    gradients overflow is skipped, and the scale halved."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, clip_grad_norm: float) -> None:
         super().__init__(optimizer, clip_grad_norm)
@@ -85,9 +85,9 @@ def weights_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def clip_norm(gradients: list[Tensor], largest: float) -> None:
-    """As nn.utils.clip_grad_norm_ does, number for number; but where looking at the norm costs nothing, gradients that are
-    short enough are not multiplied by 1."""
+    """Same results as nn.utils.clip_grad_norm_; but on a CPU, where reading the norm costs nothing, gradients within the
+    limit are not multiplied by 1."""
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     share = largest / (norm + 1e-6)
-    if norm.device.type != "cpu" or not share >= 1.0:  # not a number is not short enough
+    if norm.device.type != "cpu" or not share >= 1.0:  # also true for NaN
         torch._foreach_mul_(gradients, share.clamp_(max=1.0))

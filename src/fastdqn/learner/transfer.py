@@ -1,5 +1,5 @@
-"""From a batch in memory to a batch on the learner's device: the plain way, and from pinned memory without waiting
-(switch `pinned_copies`)."""
+"""Copies batches from host memory to the learner's device: plainly, or asynchronously from pinned memory (switch
+`pinned_copies`)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ def no_transfer(batch: Batch) -> Batch:
 
 
 def plain_transfer(device: str) -> Transfer:
-    """Arrays become tensors without a copy on the CPU; `index` stays behind, the update does not need it."""
+    """Arrays become tensors without a copy on the CPU; `index` is not copied, the update does not need it."""
 
     def transfer(batch: Batch) -> Batch:
         return _each(batch, lambda tensor: tensor.to(device))
@@ -28,8 +28,8 @@ def plain_transfer(device: str) -> Transfer:
 
 
 def pinned_transfer(device: str) -> Transfer:
-    """Each field is copied into a pinned buffer, from which the GPU reads by itself while Python goes on. Two sets of
-    buffers take turns, and a set is written again only after the copy out of it has been made."""
+    """Each field is copied into a pinned buffer, and from there to the GPU asynchronously. Two sets of buffers alternate,
+    and a set is overwritten only after the copy out of it has finished."""
     sets: list[dict[str, Tensor]] = [{}, {}]
     copied: list[Any] = [torch.cuda.Event() for _ in sets]  # type: ignore[no-untyped-call]
     turn = 0
@@ -38,7 +38,7 @@ def pinned_transfer(device: str) -> Transfer:
         nonlocal turn
         turn = 1 - turn
         buffers, done = sets[turn], copied[turn]
-        done.synchronize()  # an event that was never recorded is done
+        done.synchronize()  # returns at once if the event was never recorded
         names = iter(name for name in Batch._fields if name != "index")
 
         def move(tensor: Tensor) -> Tensor:
@@ -56,8 +56,8 @@ def pinned_transfer(device: str) -> Transfer:
 
 
 def transfer_ahead(device: str) -> tuple[Callable[[Batch], Any], Callable[[Any], Batch]]:
-    """For a thread that copies batches while others are learned from: in a stream of its own, from pinned memory. The first
-    function is the thread's; the second the learner's, whose kernels wait for the copy, and not Python."""
+    """For a thread that copies batches during updates: on its own CUDA stream, from pinned memory. The first function is for
+    the thread; the second for the learner, whose stream waits for the copy while Python does not."""
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     transfer = pinned_transfer(device)
 
@@ -73,7 +73,7 @@ def transfer_ahead(device: str) -> tuple[Callable[[Batch], Any], Callable[[Any],
         learning = torch.cuda.current_stream(device)
         learning.wait_event(done)
         for tensor in moved[:-1]:
-            tensor.record_stream(learning)  # its memory is not used again before the learner is through with it
+            tensor.record_stream(learning)  # its memory is not reused before the learner is done with it
         return Batch(*moved)
 
     return send, receive

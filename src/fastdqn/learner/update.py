@@ -1,5 +1,5 @@
-"""One update: passes, loss, gradients (backprop.py), then clipping and the optimizer's step (step.py). And how the target
-network follows."""
+"""One update: passes, loss, gradients (backprop.py), then clipping and the optimizer's step (step.py). Also the update of
+the target network."""
 
 from collections.abc import Callable
 
@@ -11,33 +11,33 @@ from fastdqn.learner.backprop import Backprop, Learned
 from fastdqn.learner.step import Step
 from fastdqn.transition import Batch
 
-FollowOnline = Callable[[int], None]  # called after update number u (1, 2, ...): moves the target network
+FollowOnline = Callable[[int], None]  # called after update number u (1, 2, ...): updates the target network
 
 
 class Update:
-    """The one update of every learner: which network, loss and optimizer it is made of, it does not know."""
+    """The update of every learner, independent of network, loss and optimizer."""
 
     def __init__(self, backprop: Backprop, step: Step) -> None:
         self.backprop, self.step = backprop, step
 
     def __call__(self, batch: Batch, *known: Tensor) -> Learned:
-        """`known` is what backprop.look_ahead gave for this batch, if it was asked."""
+        """`known` are the results of backprop.look_ahead for this batch, if it was called."""
         learned = self.backprop(batch, *known)
         self.step()
         return learned
 
 
-MOST_TOGETHER = 16  # more gain nothing
-MOST_BYTES_TOGETHER = 64 * 2**20  # of states and next states: what is drawn together must be held together
+MOST_TOGETHER = 16  # more brings no gain
+MOST_BYTES_TOGETHER = 64 * 2**20  # of states and next states: batches drawn together are in memory together
 
 
 def most_together(config: LearnerConfig, state_bytes: int) -> int:
-    """How many updates may be drawn together; at least 1, however large its batch."""
+    """For how many updates batches may be drawn together; at least 1, however large the batch."""
     return max(1, min(MOST_TOGETHER, MOST_BYTES_TOGETHER // (2 * config.batch_size * state_bytes)))
 
 
 def updates_before_the_target_moves(config: LearnerConfig, most: int) -> Callable[[int], int]:
-    """Updates done so far -> how many of the next ones see the target network as it is now; 1 to `most`."""
+    """Updates done so far -> how many of the next ones use the current target network; 1 to `most`."""
     if config.target != "hard":
         return lambda done: 1
     return lambda done: min(most, config.target_every - done % config.target_every)
@@ -48,7 +48,7 @@ def make_target_rule(online: nn.Module, target: nn.Module, config: LearnerConfig
     old_weights: list[Tensor] = list(target.parameters())
     new_weights: list[Tensor] = list(online.parameters())
     pairs = list(zip(old_weights, new_weights, strict=True))
-    buffers = list(zip(target.buffers(), online.buffers(), strict=True))  # of a network of the user's own, batch norm's say
+    buffers = list(zip(target.buffers(), online.buffers(), strict=True))  # of a user-defined network, e.g. batch norm's
 
     @torch.no_grad()
     def copy_every(update: int) -> None:

@@ -1,4 +1,4 @@
-"""A trained agent, to look at: a GIF or MP4 of a whole game, or Snake in the terminal."""
+"""Shows a trained agent: a GIF or MP4 of a whole game, or Snake in the terminal."""
 
 import importlib.util
 import time
@@ -22,7 +22,7 @@ class Shot(NamedTuple):
 
 
 def play(player: Player, render_mode: str, seed: int, max_steps: int) -> Iterator[Shot]:
-    """One game, shot by shot, without exploring beyond the evaluator's epsilon."""
+    """One game, shot by shot, with the evaluator's epsilon."""
     spec = player.kind.spec
     env = player.kind.make_single(render_mode=render_mode)
     rng = np.random.default_rng(seed)
@@ -52,7 +52,7 @@ def play(player: Player, render_mode: str, seed: int, max_steps: int) -> Iterato
 
 
 def best_of(player: Player, seed: int, games: int, max_steps: int, progress: Callable[[str], None]) -> list[Shot]:
-    """The shots of the best of a few games: a film should show what was learned, and says which game it was."""
+    """The shots of the best of a few games, as a film should show what was learned; `progress` gets a line per game."""
     best: list[Shot] = []
     for game in range(games):
         shots = list(play(player, "rgb_array", seed + game, max_steps))
@@ -63,7 +63,7 @@ def best_of(player: Player, seed: int, games: int, max_steps: int, progress: Cal
 
 
 def check_film(path: Path) -> None:
-    """An ending that cannot be written is refused before a game is played for it."""
+    """Refuses a file type that cannot be written, before a game is played."""
     if path.suffix.lower() not in (".gif", ".mp4"):
         raise UserError(f"A film is a .gif or a .mp4, not '{path}'.")
     if path.suffix.lower() == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
@@ -71,7 +71,7 @@ def check_film(path: Path) -> None:
 
 
 def write_film(path: Path, shots: list[Shot], frames_per_second: int) -> Path:
-    """By the ending: .gif through Pillow, .mp4 through ffmpeg."""
+    """By file extension: .gif with Pillow, .mp4 with ffmpeg."""
     check_film(path)
     if not shots or shots[0].image is None:
         raise UserError("This environment cannot be filmed: its render() gives no image.")
@@ -91,7 +91,7 @@ def _write_gif(path: Path, images: list[np.ndarray], frames_per_second: int) -> 
     from PIL import Image
 
     opened = [Image.fromarray(image) for image in images]
-    # One palette for all frames, taken from the first, the middle and the last: colours do not flicker
+    # One palette for all frames, from the first, the middle and the last, so that colours do not flicker
     sample = Image.fromarray(np.concatenate([images[0], images[len(images) // 2], images[-1]]))
     palette = sample.quantize(colors=128, dither=Image.Dither.NONE)
     frames = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in opened]
@@ -114,7 +114,7 @@ def _write_mp4(path: Path, images: list[np.ndarray], frames_per_second: int) -> 
 
 
 def watch_in_terminal(player: Player, seed: int, frames_per_second: int) -> Shot:
-    """Snake, drawn in characters, at the pace of a film."""
+    """Snake, drawn in characters, at the frame rate of a film."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

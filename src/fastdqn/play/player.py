@@ -23,7 +23,7 @@ from fastdqn.switches import resolve
 
 
 class Player:
-    """Greedy actions from a saved model. Keeps the frame history of one game: call `reset()` where a game begins."""
+    """Greedy actions from a saved model. Keeps the frame history of one game: call `reset()` when a game begins."""
 
     def __init__(self, folder: RunFolder, config: Config, kind: EnvKind, own: MakeBody | None, device: str) -> None:
         self.folder, self.config, self.kind = folder, config, kind
@@ -38,11 +38,11 @@ class Player:
         self._history[:] = 0
 
     def act(self, obs: Any) -> int:
-        """The best action, as the environment numbers it, for its newest observation (or for a whole stacked state)."""
+        """The greedy action, in the environment's numbering, for its newest observation (or for a whole stacked state)."""
         return int(self._values(obs).argmax()) + self.kind.spec.action_start
 
     def values(self, obs: Any) -> np.ndarray:
-        """One value per action. Like `act`, it takes the observation into the frame history."""
+        """One Q-value per action. Like `act`, it adds the observation to the frame history."""
         return self._values(obs)
 
     def evaluator(self, lanes: int) -> Evaluator:
@@ -70,8 +70,8 @@ def load(
     imports: Iterable[str] = (),
     device: str = "cpu",
 ) -> Player:
-    """The trained model of a run. Runs of your own env maker, network or imports need them again: a run keeps no code and
-    executes none."""
+    """The trained model of a run. Your own env maker, network or imports must be passed again: a run folder stores no code
+    and executes none."""
     folder, imports = folders.find(run), tuple(imports)
     config = folder.config()
     if env is None and config.own_env:
@@ -84,9 +84,9 @@ def load(
 
 
 def check_imports(config: Config, given: tuple[str, ...]) -> None:
-    """A folder from somebody else may name any module, so a module is imported only when the user says so as well."""
+    """A run folder from someone else may name any module, so a module is imported only if the user names it too."""
     named = list(config.imports)
-    if ":" in config.env_id:  # Gymnasium imports what stands before the colon
+    if ":" in config.env_id:  # Gymnasium imports the part before the colon
         named.append(config.env_id.partition(":")[0])
     for module in named:
         if module not in given:

@@ -1,4 +1,4 @@
-"""A dumped game as a film: each frame, and below it the values of all actions with the chosen one marked."""
+"""A dumped game as a film: each frame, and below it the Q-values of all actions with the chosen one marked."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ CHANNEL_COLOURS = ((163, 240, 92), (16, 122, 112), (239, 68, 68))  # of three sm
 
 
 def watch_episode(run: str, number: int, out: str | None, rate: int | None) -> str:
-    """Writes the film and returns the line that says what is on it."""
+    """Writes the film and returns a line that describes it."""
     folder = find(run).path
     path = Path(out) if out else folder / f"episode_{number}.gif"
     check_film(path)
@@ -61,7 +61,7 @@ def image_of(frame: np.ndarray) -> np.ndarray:
 
 
 def bars(values: np.ndarray | None, action: int | None, low: float, high: float) -> np.ndarray:
-    """One bar an action, on the scale of the whole game; nothing for the frame after the last action."""
+    """One bar per action, on the scale of the whole game; nothing for the frame after the last action."""
     canvas = np.full((BAR_HEIGHT, WIDTH, 3), GROUND, np.uint8)
     canvas[0] = INK
     if values is None:

@@ -1,1 +1,1 @@
-"""The runner `processes`: actors, learner and evaluator each in a process, on shared memory."""
+"""The runner `processes`: actors, learner and evaluator each in a process, with shared memory."""

@@ -1,4 +1,4 @@
-"""An actor in a process of its own: plays its lanes, fills its slots, takes the newest weights."""
+"""An actor in its own process: plays its lanes, fills its slots, loads the newest weights."""
 
 from fastdqn import seeding
 from fastdqn.actor.recorder import RecordingSink
@@ -13,7 +13,7 @@ from fastdqn.schedules import exploration
 
 
 def play(task: RoleTask, pulse: Pulse) -> None:
-    """Until the run ends: then StoppedError comes out of a beat."""
+    """Runs until a heartbeat raises StoppedError, at the end of the run."""
     config, kind, control = task.config, task.kind(), pulse.control
     lanes = section_of(config, task.number)
     num_lanes = lanes.stop - lanes.start
@@ -49,7 +49,7 @@ def play(task: RoleTask, pulse: Pulse) -> None:
     shared = SharedWeights(open_shared(task.weights), network)
     version = 0
     task.door.send((HELLO, {}))
-    while shared.version == 0:  # the learner has not put its first ones up yet
+    while shared.version == 0:  # the learner has not published its first weights yet
         room.wait_for(lambda: shared.version > 0)
         pulse.beat()
     seeds = seeding.lane_seeds(config.seed, _life("env", task.life), config.actor.lanes)
@@ -70,7 +70,7 @@ def play(task: RoleTask, pulse: Pulse) -> None:
 
 
 def _purpose(what: str, task: RoleTask) -> str:
-    """One actor explores as it would inline; another, or another life of it, has random numbers of its own."""
+    """Actor 0 explores as it would inline; other actors, and restarted ones, have their own random streams."""
     return _life(f"{what} {task.number}" if task.number else what, task.life)
 
 

@@ -1,6 +1,6 @@
-"""Wakes another process up: a pipe of its own, and a word in shared memory that says whether anybody sleeps.
+"""Wakes another process: a pipe, and a flag in shared memory that says whether its owner sleeps.
 
-A bell is only ever a hint: who waits looks again after a while by itself, so a lost ring costs WAIT_SECONDS and no more.
+A bell is only a hint: a waiting process also checks by itself, so a lost ring costs at most WAIT_SECONDS.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ WAIT_SECONDS = 0.05
 
 
 class Bell:
-    """`asleep` is one word of shared memory: 1 while the owner waits."""
+    """`asleep` is one integer in shared memory: 1 while the owner waits."""
 
     def __init__(self, reader: Connection, writer: Connection, asleep: np.ndarray) -> None:
         self._reader, self._writer, self._asleep = reader, writer, asleep
@@ -27,11 +27,11 @@ class Bell:
     def ring(self) -> None:
         self.fence()
         if self._asleep[0]:
-            with contextlib.suppress(BlockingIOError):  # full of rings that nobody has heard yet
+            with contextlib.suppress(BlockingIOError):  # the pipe is full of unread rings
                 os.write(self._writer.fileno(), b"!")
 
     def wait_for(self, ready: Callable[[], bool]) -> bool:
-        """Sleeps until the bell rings, WAIT_SECONDS at most, unless it is ready already; whether it is ready then."""
+        """Sleeps until the bell rings, at most WAIT_SECONDS, unless already ready; returns whether it is ready then."""
         self._asleep[0] = 1
         self.fence()
         try:
@@ -44,6 +44,6 @@ class Bell:
         return ready()
 
     def fence(self) -> None:
-        """What was written before it is seen by others before what is written after it."""
+        """Memory fence: other processes see writes before it earlier than writes after it."""
         with self._fence:
             pass

@@ -1,4 +1,4 @@
-"""The parts of one role, for a process of its own: what build.py makes, put together as learner, actor or evaluator."""
+"""The parts of one role in its own process: what build.py makes, assembled as learner, actor or evaluator."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ from fastdqn.runner.ports import Trainer
 def build_trainer(
     config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None, folder: Path | None = None
 ) -> Trainer:
-    """The learner's side of a run whose actors live in other processes."""
+    """The learner's side of a run whose actors are in other processes."""
     online, switches, notes = build_online(config, kind, device, own_network)
     config = with_switches(config, switches)
     spec, stack, timers = kind.spec, stack_of(config, kind), Timers()
@@ -60,7 +60,7 @@ def build_player(
     purpose: str,
     timers: Timers,
 ) -> tuple[Actor, QNetwork]:
-    """An actor in a process of its own, and the network it acts with; `purpose` names its random stream."""
+    """An actor for its own process, and the network it acts with; `purpose` names its random stream."""
     network, switches, _ = build_online(config, kind, device, own_network)
     env = build_env(kind, lanes, config.actor.groups, switches)
     rng = seeding.stream(config.seed, purpose)
@@ -71,11 +71,11 @@ def build_player(
 def build_greedy_player(
     config: Config, kind: EnvKind, device: str, own_network: MakeBody | None, lanes: int
 ) -> tuple[Evaluator, QNetwork]:
-    """An evaluator in a process of its own, and the network it plays with."""
+    """An evaluator for its own process, and the network it plays with."""
     network, switches, _ = build_online(config, kind, device, own_network)
     return build_evaluator(config, kind, build_greedy(network, device, switches), lanes, switches), network
 
 
 def section_of(config: Config, actor: int) -> slice:
-    """The lanes that one of the actors plays: its section of the ring."""
+    """The lanes that one actor plays: its section of the ring."""
     return split_lanes(config.actor.lanes, config.actor.count)[actor]

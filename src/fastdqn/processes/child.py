@@ -1,6 +1,6 @@
-"""The child's side of a role: what it is given, how it begins, and how its faults reach the parent.
+"""The child process of a role: what it is given, how it starts, and how its errors reach the parent.
 
-Nothing alive is handed over: a role is built where it lives, from the config.
+No live objects are passed: a role is built from the config in its own process.
 """
 
 import ctypes
@@ -35,13 +35,13 @@ PR_SET_PDEATHSIG = 1
 STACK_SIGNAL = signal.SIGUSR1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-# What comes through the door, always a pair
+# Messages sent through the door (a pipe) are pairs that begin with one of these
 HELLO, ROW, SCORE, NOTE, FAULT, DONE = "hello", "row", "score", "note", "fault", "done"
 
 
 @dataclass(frozen=True)
 class BellEnds:
-    """A bell as it travels to a child."""
+    """A bell as it is sent to a child process."""
 
     reader: Connection
     writer: Connection
@@ -53,20 +53,20 @@ class BellEnds:
 
 @dataclass(frozen=True)
 class RoleTask:
-    """All that a role is given."""
+    """Everything a role is given."""
 
-    role: int  # its place in control.py
+    role: int  # its index in control.py
     number: int  # of the actor
-    life: int  # 0, and one more for each time it was replaced
+    life: int  # how often it was restarted
     config: Config
     env: EnvName
     network: MakeBody | None
     device: str
     threads: int
-    cores: tuple[int, ...]  # it keeps to; empty: to none
+    cores: tuple[int, ...]  # CPU affinity; empty: none
     stack_file: Path
     model_file: Path
-    from_model: Path | None  # weights to begin with
+    from_model: Path | None  # initial weights
     control: Address
     weights: Address
     slots: tuple[Address, ...]  # of all actors
@@ -75,7 +75,7 @@ class RoleTask:
     door: Connection
 
     def recorder(self, kind: EnvKind, network: QNetwork, number_of: Callable[[int], int] = lambda n: n) -> Recorder:
-        """Dumps the role's games; nobody waits for its writer, which ends with the process."""
+        """Dumps the role's games; its writer is not waited for and ends with the process."""
         role = "evaluator" if self.role == EVALUATOR else f"actor{self.number}"
         writer = DumpWriter(self.model_file.parent, role, kind.spec, self.config.dump.max_gb * 1e9)
         values, stack = make_values(network, self.device), stack_of(self.config, kind)
@@ -88,10 +88,10 @@ class RoleTask:
 
 
 def live(role: Callable[[RoleTask, Pulse], None], task: RoleTask) -> None:
-    """A whole child. Its faults leave through the door; one that the user can mend as a sentence."""
+    """Main function of a child process. Errors are sent through the door, those the user can fix as a sentence."""
     _end_with_parent()
     for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches all of us; the parent decides
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent decides
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     stack_file = task.stack_file.open("w")  # kept open: the signal may come at any time
     faulthandler.register(STACK_SIGNAL, file=stack_file, all_threads=True)
@@ -117,7 +117,7 @@ def live(role: Callable[[RoleTask, Pulse], None], task: RoleTask) -> None:
 
 
 def _end_with_parent() -> None:
-    """The kernel ends us with the parent where it can; a thread does everywhere, even while the parent is being killed."""
+    """On Linux the kernel kills us with the parent; a thread does on any system, even while the parent is being killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     parent = parent_process()

@@ -1,6 +1,6 @@
-"""What all roles of a run share beside slots and weights: who is alive, how far, and whether the run ends.
+"""What all roles of a run share besides slots and weights: heartbeats, progress, and whether the run ends.
 
-Every word has one writer, so none needs a lock.
+Every value has one writer, so none needs a lock.
 """
 
 from typing import Any
@@ -11,47 +11,47 @@ from fastdqn.processes.bell import Bell
 from fastdqn.processes.shared import Shared
 from fastdqn.processes.slots import StoppedError
 
-LEARNER, EVALUATOR, FIRST_ACTOR = 0, 1, 2  # places of the roles
+LEARNER, EVALUATOR, FIRST_ACTOR = 0, 1, 2  # indices of the roles
 
-ACTOR_WORK = ("env", "act", "store", "weights")  # what an actor's time goes into, beside waiting
+ACTOR_WORK = ("env", "act", "store", "weights")  # what an actor spends its time on, besides waiting
 
 
 def control_fields(actors: int) -> dict[str, tuple[tuple[int, ...], Any]]:
     roles = FIRST_ACTOR + actors
     return {
-        "stop": ((1,), np.int64),  # by the parent: everybody ends
-        "learner_stops": ((1,), np.int64),  # by the parent: the learner ends, saves, and the evaluator has a last game
-        "pause": ((1,), np.int64),  # by the parent: nobody works while it is 1
-        "save": ((1,), np.int64),  # by the parent: counts the wishes to have the model saved
+        "stop": ((1,), np.int64),  # by the parent: all roles end
+        "learner_stops": ((1,), np.int64),  # by the parent: the learner ends and saves, then a last evaluation follows
+        "pause": ((1,), np.int64),  # by the parent: all roles pause while it is 1
+        "save": ((1,), np.int64),  # by the parent: counts the requests to save the model
         "asleep": ((roles,), np.int64),
-        "beats": ((roles,), np.int64),  # counts up while a role lives
+        "beats": ((roles,), np.int64),  # heartbeats: counts up while a role is alive
         "waited": ((roles,), np.float64),  # seconds: the learner for blocks, an actor for a free slot
-        "spent": ((len(ACTOR_WORK), roles), np.float64),  # seconds of an actor, by what it did
-        "played": ((roles,), np.int64),  # steps of an actor in this life
+        "spent": ((len(ACTOR_WORK), roles), np.float64),  # seconds of an actor, by kind of work
+        "played": ((roles,), np.int64),  # steps of an actor since its last start
         "weights_step": ((roles,), np.int64),  # the step of the weights it plays with
-        "step": ((1,), np.int64),  # of the run: steps that are in the replay
+        "step": ((1,), np.int64),  # of the run: steps inserted into the replay
         "update": ((1,), np.int64),
         "episode": ((1,), np.int64),
-        "rows": ((1,), np.int64),  # starts that can be drawn
-        "final_version": ((1,), np.int64),  # of the weights when the learner had ended; 0 before
-        "evaluated": ((1,), np.float64),  # the share of the evaluation that is going on, 0 between two
+        "rows": ((1,), np.int64),  # start rows that can be sampled
+        "final_version": ((1,), np.int64),  # of the final weights; 0 until the learner has ended
+        "evaluated": ((1,), np.float64),  # the share done of the current evaluation, 0 between two
     }
 
 
 class Pulse:
-    """One role's side of it."""
+    """One role's view of the shared values."""
 
     def __init__(self, control: Shared, role: int) -> None:
         self.control, self._role = control, role
 
     def beat(self) -> None:
-        """Tells that the role lives; raises StoppedError when the run ends."""
+        """Sends a heartbeat; raises StoppedError when the run ends."""
         self.control["beats"][self._role] += 1
         if self.control["stop"][0]:
             raise StoppedError
 
     def rest(self, bell: Bell) -> None:
-        """While the run pauses: a measurement has given the turn to another."""
+        """Waits while the run is paused: a measurement is timing another run."""
         while self.control["pause"][0]:
             bell.wait_for(lambda: not self.control["pause"][0])
             self.beat()

@@ -1,4 +1,4 @@
-"""The greedy actor in a process of its own: plays the newest weights on its own schedule and stalls nobody."""
+"""The greedy actor in its own process: plays the newest weights on its own schedule and blocks no other role."""
 
 from fastdqn import seeding
 from fastdqn.processes.build_roles import build_greedy_player
@@ -13,7 +13,7 @@ LOOKS_A_SECOND = 20
 
 
 def judge(task: RoleTask, pulse: Pulse) -> None:
-    """Whenever so many steps have passed, the weights of that moment; in the end the final ones."""
+    """Evaluates the newest weights once per evaluation interval, and the final ones at the end."""
     config, kind, control = task.config, task.kind(), pulse.control
     lanes = min(config.evaluator.lanes, config.evaluator.episodes)
     evaluator, network = build_greedy_player(config, kind, task.device, task.network, lanes)
@@ -27,10 +27,10 @@ def judge(task: RoleTask, pulse: Pulse) -> None:
         final = int(control["final_version"][0])
         newest = shared.newer(version, network) if final or due.would_pass(shared.step) else None
         if newest is None:
-            if final:  # judged already, or nothing to judge
+            if final:  # already evaluated, or nothing to evaluate
                 task.door.send((SCORE, None))
                 raise StoppedError
-            task.door.poll(1 / LOOKS_A_SECOND)  # nothing ever comes: this is a sleep that ends with the parent
+            task.door.poll(1 / LOOKS_A_SECOND)  # nothing is ever sent: this is a sleep that ends with the parent
             continue
         version, step, update = newest
         due.passed(step)

@@ -1,5 +1,4 @@
-"""What a run in processes can tell of itself beyond a run in one: each role's speed, memory and waiting, and who holds up
-whom."""
+"""Further metrics of a run in processes: each role's speed, memory and waiting time, and which role is the bottleneck."""
 
 import contextlib
 import os
@@ -16,12 +15,12 @@ from fastdqn.processes.control import ACTOR_WORK, FIRST_ACTOR, LEARNER
 from fastdqn.processes.shared import Shared
 from fastdqn.run.usage import gpu_percent
 
-SECONDS_BETWEEN_LOOKS = 1.0  # at the processes: a line in between repeats what was seen last
-CLEAR_SHARE = 0.2  # of the time: who waits longer than that is held up
+SECONDS_BETWEEN_LOOKS = 1.0  # at the processes: a line in between repeats the last reading
+CLEAR_SHARE = 0.2  # of the time: a role that waits longer is held up
 
 
 class Figures:
-    """Rates are over the time since the line before."""
+    """Rates are over the time since the previous line."""
 
     def __init__(self, control: Shared, actors: int, device: str, shared_bytes: int, folder: Path) -> None:
         self._control, self._actors, self._device = control, actors, device
@@ -35,13 +34,13 @@ class Figures:
         self._warm_up: float | None = None  # steps per second before the first update
 
     def begin(self, pids: Mapping[str, int]) -> None:
-        """Everybody is there, and works from now on."""
+        """Starts the measurement: the roles work from now on."""
         self._last_time = time.monotonic()
         for name, pid in pids.items():
-            self._of_process(name, pid)  # CPU time is told since the last look: this is the first
+            self._of_process(name, pid)  # CPU usage is since the last reading: this is the first
 
     def line(self, pids: Mapping[str, int], played: list[int], updates: int, waiting: list[int]) -> dict[str, Any]:
-        """`played` are the steps of each actor over all of its lives, `waiting` its filled slots."""
+        """`played` are the steps of each actor, restarts included, `waiting` its filled slots."""
         now = time.monotonic()
         elapsed, self._last_time = max(now - self._last_time, 1e-9), now
         rates = (np.array(played, float) - self._last_played) / elapsed
@@ -77,7 +76,7 @@ class Figures:
         return {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}
 
     def time_spent(self, pids: Mapping[str, int]) -> dict[str, float]:
-        """Seconds since the roles were born: waiting, the actors' in the mean, and of CPU."""
+        """Seconds since the roles started: waiting and work (actors: the mean), and CPU time."""
         waited = self._waited()
         spent = {"learner_waits": float(waited[0]), "actors_wait": float(waited[1:].mean())}
         spent |= {
@@ -95,29 +94,29 @@ class Figures:
         return np.array([waited[LEARNER], *waited[FIRST_ACTOR : FIRST_ACTOR + self._actors]])
 
     def _work(self) -> NDArray[np.float64]:
-        """Seconds, by what was done and by actor."""
+        """Seconds, by kind of work and by actor."""
         return self._control["spent"][:, FIRST_ACTOR : FIRST_ACTOR + self._actors].copy()
 
     def _look(self, pids: Mapping[str, int]) -> dict[str, Any]:
-        """What the kernel must be asked for, which takes some 10 ms a process."""
+        """What must be read from the kernel, which takes some 10 ms per process."""
         found: dict[str, Any] = {"gpu_percent": gpu_percent(self._device), "run_disk_mb": disk_used(self._folder) / 1e6}
         for name, pid in pids.items():
             found |= self._of_process(name, pid)
         return found
 
     def _of_process(self, name: str, pid: int) -> dict[str, float]:
-        """CPU since the last look (100 % is one core), and the memory that is its own."""
+        """CPU since the last reading (100 % is one core), and private memory."""
         try:
             if name not in self._processes or self._processes[name].pid != pid:
                 self._processes[name] = psutil.Process(pid)
             process = self._processes[name]
             return {f"{name}_cpu_percent": process.cpu_percent(), f"{name}_uss_mb": process.memory_full_info().uss / 1e6}
-        except psutil.Error:  # it has just died
+        except psutil.Error:  # the process has died
             return {}
 
 
 def bottleneck(learner_waits: float, actors_wait: float) -> str:
-    """In words: who waits for whom, and what would help."""
+    """In words: which role waits for which, and what would help."""
     if learner_waits >= max(CLEAR_SHARE, actors_wait):
         return f"the learner waits for actors {learner_waits:.0%} of the time: add an actor (actor.count) or lanes"
     if actors_wait >= CLEAR_SHARE:
@@ -128,6 +127,6 @@ def bottleneck(learner_waits: float, actors_wait: float) -> str:
 def disk_used(folder: Path) -> int:
     total = 0
     for file in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # renamed or dropped meanwhile
+        with contextlib.suppress(OSError):  # renamed or deleted meanwhile
             total += file.stat().st_size
     return total

@@ -1,7 +1,7 @@
-"""The learner in a process of its own: takes blocks, alone appends them to the replay, trains, puts weights up.
+"""The learner in its own process: appends blocks to the replay, as its only writer, trains, and publishes weights.
 
-A slot goes back to its actor when the updates that its steps have earned are done. So the learner waits only when nothing is
-due and no slot is filled, the actors only when all of theirs are, and neither can wait for the other for ever.
+A slot is returned to its actor when the updates due for its steps are done. So the learner waits only when no update is
+due and no slot is filled, an actor only when all its slots are filled, and they cannot deadlock.
 """
 
 import torch
@@ -19,7 +19,7 @@ from fastdqn.schedules import exploration, learning_rate, priority_beta
 from fastdqn.transition import Block
 
 STOPPED = "stopped"  # by the parent, which knows why
-UPDATES_BETWEEN_LOOKS = 1  # of a learner that runs free: then it looks for blocks again
+UPDATES_BETWEEN_LOOKS = 1  # of a learner with ratio free: then it checks for blocks again
 
 
 def learn(task: RoleTask, pulse: Pulse) -> None:
@@ -60,11 +60,11 @@ class LearnerRole:
         self._published = (0, 0)  # step, update
 
     def run(self) -> str:
-        """Learns until a limit or a stop; says why it ended."""
+        """Learns until a limit or a stop; returns why it ended."""
         parts = self.parts
         self._publish()
         for source in self._sources:
-            source.wake()  # they wait for the first weights
+            source.wake()  # the actors wait for the first weights
         while not self._filled():  # the clock starts with the first step
             self._work.wait_for(self._filled)
             self._tell()
@@ -84,7 +84,7 @@ class LearnerRole:
         return reason
 
     def _take_held(self) -> str:
-        """The next slot, and the updates that its steps have earned."""
+        """Takes the next slot and makes the updates due for its steps."""
         source = self._next_source()
         if source is None:
             return self._limit()
@@ -101,7 +101,7 @@ class LearnerRole:
         return reason
 
     def _take_free(self) -> str:
-        """Whatever has arrived, which goes back at once; and an update, whether it is earned or not."""
+        """Takes all filled slots, returns them at once, and makes an update whether it is due or not."""
         ratio = self.parts.ratio
         for _ in range(max(1, sum(source.waiting for source in self._sources))):
             source = self._next_source(wait=ratio.steps < ratio.warmup_steps or not len(self.parts.replay))
@@ -118,7 +118,7 @@ class LearnerRole:
         return self._limit()
 
     def _next_source(self, wait: bool = True) -> SlotSource | None:
-        """The next actor in turn that has a filled slot; None if there was none for a moment."""
+        """The next actor in turn that has a filled slot; None if there is none, even after a short wait."""
         if not self._filled():
             if not wait:
                 return None
@@ -146,7 +146,7 @@ class LearnerRole:
         self.parts.ratio.trained(updates)
 
     def _after_round(self) -> str:
-        """What is told and kept after every round; why the run ends now, or nothing."""
+        """Publishes and logs what is due after a round; returns why the run ends now, or the empty string."""
         step = self.parts.ratio.steps
         if step - self._published[0] >= self.config.actor.sync_every and self.parts.learner.updates > self._published[1]:
             self._publish()

@@ -1,4 +1,4 @@
-"""A run in processes, in small, to be timed: as run/probe.py, but it goes on by itself until it is told to pause."""
+"""A small run in processes, to be timed: like run/probe.py, but it runs by itself until it is paused."""
 
 import statistics
 import tempfile
@@ -18,11 +18,11 @@ from fastdqn.runner.ports import Stop
 WARM_UPDATES = 20
 LOOK_SECONDS = 0.005
 LONGEST_START_SECONDS = 300.0
-TOLD_BY_A_ROW = ("weights_age_steps", "load_average", "shared_mb")  # and what memory each role has
+TOLD_BY_A_ROW = ("weights_age_steps", "load_average", "shared_mb")  # and each role's memory
 
 
 class ProcessProbe:
-    """`steps` and `updates` count on while it runs. Between `pause` and `resume` nobody works."""
+    """`steps` and `updates` increase while it runs. Between `pause` and `resume` all roles are idle."""
 
     def __init__(self, job: Job, whole_replay: bool = False) -> None:
         config = probe_config(job.config, job.kind, whole_replay)
@@ -49,14 +49,14 @@ class ProcessProbe:
         self._thread.start()
 
     def warm_up(self, seconds: float = 1.0) -> None:
-        """Until the roles are there, the replay is as full as it is to be, and updates have been made for a while."""
+        """Runs until the roles have started, the replay is filled as configured, and updates have been made for a while."""
         began = time.monotonic()
         while self.updates < WARM_UPDATES and time.monotonic() - began < LONGEST_START_SECONDS:
             self.go_on(LOOK_SECONDS)
         self.go_on(seconds)
 
     def go_on(self, seconds: float) -> None:
-        """Lets them work for so long; a fault of a role comes out here."""
+        """Lets the roles work for `seconds`; raises the error of a failed role."""
         self._thread.join(seconds)
         if not self._thread.is_alive():
             raise self._fault[-1]
@@ -72,7 +72,7 @@ class ProcessProbe:
 
     def pause(self) -> None:
         self.runner.control["pause"][0] = 1
-        self.runner.wake_all()  # who sleeps in wait for another rests instead, and its waiting is not counted
+        self.runner.wake_all()  # a role that waits for another pauses instead, and its waiting is not counted
         self._worked += time.monotonic() - self._resumed_at
 
     def resume(self) -> None:
@@ -81,20 +81,20 @@ class ProcessProbe:
         self.runner.wake_all()
 
     def count_from_here(self) -> None:
-        """What `figures` tells begins now."""
+        """Starts the interval that `figures` covers."""
         self._worked, self._resumed_at = 0.0, time.monotonic()
         self._begun, self._begun_row = self.runner.time_spent(), len(self.rows)
 
     def gpu_percent(self) -> float | None:
-        """As the lines of the metrics told it; None without a GPU."""
+        """Median over the metrics rows; None without a GPU."""
         told = [row["gpu_percent"] for row in self.rows[self._begun_row :] if row.get("gpu_percent") is not None]
         return statistics.median(told) if told else None
 
     def figures(self) -> dict[str, Any]:
-        """Who waited and who computed, as shares of the time that was not paused; the rest from the last line."""
+        """Waiting and computing of each role, as shares of the time not paused; the rest from the last row."""
         worked = self._worked + time.monotonic() - self._resumed_at
         spent = {name: after - self._begun.get(name, 0.0) for name, after in self.runner.time_spent().items()}
-        shares = {name: max(0.0, seconds / worked) for name, seconds in spent.items()}  # less than none: it was replaced
+        shares = {name: max(0.0, seconds / worked) for name, seconds in spent.items()}  # negative: it was restarted
         learner, actors = (min(1.0, shares.pop(name)) for name in ("learner_waits", "actors_wait"))
         told: dict[str, Any] = {
             "bottleneck": bottleneck(learner, actors),

@@ -1,6 +1,6 @@
-"""The parent's side: places the roles, listens, replaces the dead and the hung, and ends them all.
+"""The parent process: starts the roles, reads their messages, restarts dead and hung ones, and ends them all.
 
-It computes nothing and opens no environment, so nothing that hangs in C can deafen it.
+It computes nothing and opens no environment, so nothing that hangs in C can block it.
 """
 
 import contextlib
@@ -52,8 +52,8 @@ from fastdqn.runner.ports import Stop
 LOG, ROLES = "roles.log", "roles.json"
 LISTEN_SECONDS = 0.1
 WORDS_AT_ONCE = 10
-ENDING_SECONDS = 5.0  # that a role has to end by itself before it is killed
-STACK_SECONDS = 1.0  # that a hung role has to write its stack
+ENDING_SECONDS = 5.0  # for a role to end by itself before it is killed
+STACK_SECONDS = 1.0  # for a hung role to write its stack
 TARGET_REACHED = "target reached"
 MAIN_GUARD = (
     " The script calls fastdqn.train: the call must stand under `if __name__ == '__main__':`, because every process "
@@ -63,7 +63,7 @@ MAIN_GUARD = (
 
 @dataclass
 class Placed:
-    """One role, and the process it lives in now."""
+    """One role and its current process."""
 
     name: str
     role: int
@@ -76,7 +76,7 @@ class Placed:
     fault: dict[str, str] | None = None
     greeted: bool = False
     scored: bool = False  # in this life
-    due_at: float | None = None  # when its next life begins; None: it lives, or has ended for good
+    due_at: float | None = None  # when it is restarted; None: it is running, or has ended for good
     played_before: int = 0  # steps of earlier lives
 
     @property
@@ -94,7 +94,7 @@ class ProcessRunner:
         model_file: Path,
         from_model: Path | None,
     ) -> None:
-        """All that can be refused is refused here; the folder need not be there yet."""
+        """All checks are made here; the folder need not exist yet."""
         check_that_it_travels(job)
         self.job, self._folder = job, folder
         self.config = config = job.config
@@ -115,7 +115,7 @@ class ProcessRunner:
         shared_bytes = sum(shared.nbytes for shared in self._shared)
         self._figures = Figures(self.control, config.actor.count, job.device, shared_bytes, folder)
 
-    # --- what there is ---------------------------------------------------------------------------------------------
+    # --- setup -----------------------------------------------------------------------------------------------------
 
     def _make(self, fields: Any, what: str) -> Shared:
         shared = make_shared(fields, what)
@@ -179,7 +179,7 @@ class ProcessRunner:
         say: Callable[[str], None],
         while_waiting: Callable[[], None],
     ) -> str:
-        """Until a limit, the target or a stop; says which. A fault of a role that cannot be mended comes out of here."""
+        """Runs until a limit, the target or a stop; returns which. Raises the error of a role that cannot be restarted."""
         self.stop, self._on_row, self._on_score, self._say = stop, on_row, on_score, say
         try:
             for placed in self._roles:
@@ -197,7 +197,7 @@ class ProcessRunner:
             self._end_all()
 
     def _ended(self) -> bool:
-        """The learner is done, and the evaluator too, unless somebody wants the run to end at once."""
+        """The learner is done, and so is the evaluator, unless a stop was requested."""
         if not self.reason:
             return False
         return self._judged or self.stop.asked() or all(placed.role != EVALUATOR for placed in self._roles)
@@ -209,8 +209,8 @@ class ProcessRunner:
             target=live, args=(placed.main, placed.task), name=f"fastdqn-{placed.name}", daemon=True
         )
         placed.task.stack_file.unlink(missing_ok=True)
-        resource_tracker.ensure_running()  # it would unblock the signals
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # the child keeps them so until it ignores them
+        resource_tracker.ensure_running()  # started later it would unblock the signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # the child inherits this until it ignores them
         try:
             placed.process.start()
         finally:
@@ -223,7 +223,7 @@ class ProcessRunner:
         self._write_roles()
 
     def _listen(self) -> None:
-        """Takes in whatever the roles say; wakes early when one of them speaks or dies."""
+        """Reads the roles' messages; wakes early when a role sends one or dies."""
         doors = [placed.door for placed in self._roles if placed.door is not None]
         deaths = [placed.process.sentinel for placed in self._roles if placed.process is not None]
         wait([*doors, *deaths], LISTEN_SECONDS)
@@ -231,7 +231,7 @@ class ProcessRunner:
             self._hear(placed, WORDS_AT_ONCE)
 
     def _hear(self, placed: Placed, most: int | None = None) -> None:
-        """So many words at most: a role that talks without end must not make the parent deaf to the others."""
+        """Reads at most `most` messages: a role that sends without end must not block out the others."""
         heard = 0
         while placed.door is not None and (most is None or heard < most):
             heard += 1
@@ -276,7 +276,7 @@ class ProcessRunner:
             self._stop_learner(self.stop.reason)
 
     def wake_all(self) -> None:
-        """After a pause."""
+        """Wakes all roles when a pause begins or ends."""
         for bell in self._bells:
             bell.ring()
 
@@ -290,18 +290,18 @@ class ProcessRunner:
             if placed.due_at is not None and now >= placed.due_at and not self._may_rest(placed):
                 self._start(placed)
             elif placed.process is not None and not placed.process.is_alive():
-                self._hear(placed)  # its last words
+                self._hear(placed)  # its last messages
                 self._bury(placed, now)
         beats = {placed.role: self._beats(placed) for placed in self._roles}
         for role in self._watch.hung(beats, now):
             self._end_hung(next(placed for placed in self._roles if placed.role == role))
 
     def _may_rest(self, placed: Placed) -> bool:
-        """Nobody needs an actor when the learner has ended."""
+        """An actor is not needed when the learner has ended."""
         return bool(self.reason) and placed.role >= FIRST_ACTOR
 
     def _beats(self, placed: Placed) -> tuple[int, bool]:
-        """Its count, and whether it has got anywhere in this life."""
+        """Its heartbeat count, and whether it has made progress in this life."""
         beats = int(self.control["beats"][placed.role])
         played = self.control["played"][placed.role] if placed.role >= FIRST_ACTOR else beats - placed.born_at_beats
         return beats, bool(played > 0)
@@ -316,7 +316,7 @@ class ProcessRunner:
         placed.process = placed.door = None
         self._watch.gone(placed.role)
         _, played = self._beats(placed)
-        if placed.role == EVALUATOR:  # idling is no achievement, and the games of an evaluation are always the same
+        if placed.role == EVALUATOR:  # idling is not progress, and an evaluation always repeats the same games
             played = placed.scored or (placed.greeted and not self.control["evaluated"][0])
             self.control["evaluated"][0] = 0.0
         if self._judged if placed.role == EVALUATOR else self.reason:
@@ -333,7 +333,7 @@ class ProcessRunner:
         self._say(f"{text} It is replaced (time {placed.lives.deaths}); more in {self._folder / LOG}.")
 
     def _fault_of(self, placed: Placed, text: str, code: int | None) -> Exception:
-        """What the run ends with: a sentence where the user can mend it, else the role's traceback."""
+        """The exception that ends the run: a sentence if the user can fix it, else the role's traceback."""
         if placed.fault is not None and not placed.fault["traceback"]:
             return UserError(placed.fault["sentence"])
         hint = MAIN_GUARD if code == NO_GUARD else ""
@@ -368,15 +368,15 @@ class ProcessRunner:
         self._say(f"The {placed.name} has been silent for {seconds:g} s and is ended; its stack is in {self._folder / LOG}.")
 
     def _let_learner_save(self) -> None:
-        """What was learned is kept, whoever has failed."""
+        """Lets the learner save its weights, whichever role has failed."""
         learner, ends = self._roles[0], time.monotonic() + ENDING_SECONDS
         self.control["learner_stops"][0] = 1
         while learner.process is not None and learner.process.is_alive() and time.monotonic() < ends:
             learner.process.join(LISTEN_SECONDS)
-            self._hear(learner, WORDS_AT_ONCE)  # a full pipe would hold it up
+            self._hear(learner, WORDS_AT_ONCE)  # a full pipe would block it
 
     def _end_all(self) -> None:
-        """Everybody is told, and who does not go is killed. Only processes that were started here."""
+        """Tells all roles to end and kills those that do not. Only processes that were started here."""
         self.control["stop"][0] = 1
         ends = time.monotonic() + ENDING_SECONDS
         for placed in self._roles:
@@ -402,7 +402,7 @@ class ProcessRunner:
         for shared in self._shared:
             shared.close()
 
-    # --- what is told ----------------------------------------------------------------------------------------------
+    # --- reporting -------------------------------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
@@ -417,7 +417,7 @@ class ProcessRunner:
         return float(self.control["evaluated"][0]) or None
 
     def figures(self, updates: int) -> dict[str, Any]:
-        """What a line of the metrics tells beyond the inline runner's."""
+        """The metrics beyond those of the inline runner."""
         actors = [placed for placed in self._roles if placed.role >= FIRST_ACTOR]
         played = [placed.played_before + int(self.control["played"][placed.role]) for placed in actors]
         waiting = [int(slots["filled"][0] - slots["emptied"][0]) for slots in self._slots]
@@ -425,14 +425,14 @@ class ProcessRunner:
         return {**told, "restarts": self.restarts, "hung": self.hung}
 
     def time_spent(self) -> dict[str, float]:
-        """Seconds since the roles were born: waiting, the actors' in the mean, and of CPU."""
+        """Seconds since the roles started: waiting and work (actors: the mean), and CPU time."""
         return self._figures.time_spent(self._pids())
 
     def _pids(self) -> dict[str, int]:
         return {placed.name: placed.pid for placed in self._roles if placed.pid is not None}
 
     def _write_roles(self) -> None:
-        """For people and scripts that want to find a role."""
+        """Writes the process ids, for users and scripts."""
         roles = {"parent": os.getpid()} | self._pids()
         beside = self._folder / f"{ROLES}.tmp"
         beside.write_text(json.dumps(roles, indent=1) + "\n")

@@ -1,8 +1,8 @@
-"""NumPy arrays that several processes see.
+"""NumPy arrays in shared memory.
 
-Made by one process and opened by the others through its open files, so the memory has no name of its own and is gone with
-the last process, however that ends. Docker's small /dev/shm plays no part. Every page is reserved when it is made: memory
-that is not there is refused then, and does not end a run hours later.
+Created by one process and opened by the others through its open files, so the memory has no name and is freed with the
+last process, however that ends. Docker's small /dev/shm is not used. Every page is reserved at creation: missing memory
+raises an error then and does not end a run hours later.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class Address(NamedTuple):
 
 
 class Shared:
-    """Arrays by name: `shared["beats"][3] += 1`. Zero when made."""
+    """Arrays by name: `shared["beats"][3] += 1`. Initially zero."""
 
     def __init__(self, descriptor: int, address: Address) -> None:
         self.address = address
@@ -49,15 +49,15 @@ class Shared:
         return len(self._memory)
 
     def close(self) -> None:
-        """The memory goes when the last process lets go of it."""
+        """The memory is freed when the last process closes it."""
         self._arrays.clear()
         os.close(self._descriptor)
-        with contextlib.suppress(BufferError):  # somebody still holds an array: it goes with the last of them
+        with contextlib.suppress(BufferError):  # an array is still in use: the memory is freed with the last one
             self._memory.close()
 
 
 def make_shared(fields: Fields, what: str) -> Shared:
-    """`what` names it in the sentence that refuses it."""
+    """`what` names it in the error message."""
     plain = {name: (tuple(shape), np.dtype(dtype).str) for name, (shape, dtype) in fields.items()}
     descriptor, path = _nameless_file()
     try:
@@ -69,7 +69,7 @@ def make_shared(fields: Fields, what: str) -> Shared:
 
 
 def open_shared(address: Address) -> Shared:
-    """In another process, while the one that made it lives."""
+    """Opens it in another process, while its creator is alive."""
     return Shared(os.open(address.path, os.O_RDWR), address)
 
 
@@ -81,7 +81,7 @@ def _nameless_file() -> tuple[int, str]:
 
 
 def size_of(fields: Fields) -> int:
-    """Bytes."""
+    """Size in bytes."""
     return max(ALIGNMENT, sum(_padded(shape, dtype) for shape, dtype in fields.values()))
 
 

@@ -1,11 +1,11 @@
-"""Between an actor and the learner: a few slots of shared memory, filled by one and emptied by the other.
+"""Between an actor and the learner: a few slots in shared memory, filled by one and emptied by the other.
 
-    actor    fills slot `filled % K`, then counts `filled` up      the learner never sees a slot that is half written
-    learner  takes slot `emptied % K`, then counts `emptied` up    the actor waits while filled - emptied == K
+    actor    fills slot `filled % K`, then increments `filled`      the learner never sees a half-written slot
+    learner  takes slot `emptied % K`, then increments `emptied`    the actor waits while filled - emptied == K
 
-A slot is also the credit: it comes back when the updates its steps have earned are done, so an actor cannot run ahead of
-the learner by more than its slots. A killed actor leaves a slot half filled that was never counted; its successor fills it
-again from the start, and its first rows are `first`, which closes the games that were cut.
+Slots also limit the actor: a slot is returned when the updates due for its steps are done, so an actor cannot run ahead of
+the learner by more than its slots. A killed actor leaves a half-filled slot that was never counted; its successor refills it
+from the start, and its first rows are `first`, which closes the games that were cut.
 """
 
 import itertools
@@ -20,18 +20,18 @@ from fastdqn.processes.bell import Bell
 from fastdqn.processes.shared import Shared
 from fastdqn.transition import Block, EnvSpec
 
-SLOTS = 3  # of one actor: one is filled, one is learned from, one lies between
+SLOTS = 3  # per actor: one being filled, one being learned from, one in between
 LARGEST_SLOT_BYTES = 64 * 2**20
 MOST_ROUNDS = 1024  # in one slot: an endless game is pushed in pieces
 GAME = ("lane", "returns", "score", "steps", "round")
 
 
 class StoppedError(Exception):
-    """The run ends, and nobody waits for what would have come."""
+    """Raised in a role when the run ends."""
 
 
 class Push(NamedTuple):
-    """When a slot is handed over: after so many rounds, or when a game has ended."""
+    """When a slot is handed over: after `rounds` rounds, or when a game has ended."""
 
     rounds: int
     at_game_end: bool
@@ -62,18 +62,18 @@ def slot_fields(lanes: int, spec: EnvSpec, push: Push) -> dict[str, tuple[tuple[
 
 
 class SlotSink:
-    """The actor's end. `put` and `add_games` fill, `end_round` hands over when it is time."""
+    """The actor's end. `put` and `add_games` fill a slot, `end_round` hands it over when it is due."""
 
     def __init__(
         self, shared: Shared, push: Push, room: Bell, work: Bell, alive: Callable[[], None], waiting: Timer
     ) -> None:
-        """`alive` is called while waiting: it tells that the actor lives, and raises StoppedError when the run ends."""
+        """`alive` is called while waiting: it sends a heartbeat, and raises StoppedError when the run ends."""
         self._shared, self._push, self._room, self._work, self._alive = shared, push, room, work, alive
         self._waiting = waiting
         self._round = self._games = 0  # of the slot that is being filled
 
     def begin_round(self) -> None:
-        """Before the environment is asked: without a free slot there is nothing to be done."""
+        """Waits for a free slot, before the environment is stepped."""
         while not self._has_room():
             with self._waiting:
                 self._room.wait_for(self._has_room)

@@ -1,7 +1,7 @@
 """The newest weights in shared memory, for every process to copy.
 
-Two copies lie side by side. Version v is written into copy v % 2 while readers still copy version v - 1 from the other one,
-so the learner never waits. A reader that was too slow notices (`begun` has gone past it) and copies again.
+There are two copies. Version v is written into copy v % 2 while readers still read version v - 1 from the other one, so
+the learner never waits. A reader that was too slow notices (`begun` has passed it) and copies again.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ HEADER = {"begun": ((1,), np.int64), "version": ((1,), np.int64), "marks": ((2, 
 
 
 def weight_fields(network: nn.Module) -> dict[str, tuple[tuple[int, ...], object]]:
-    """One field of bytes per tensor, as its dtype may be one that NumPy does not know."""
+    """One byte field per tensor, as NumPy may not have its dtype."""
     sizes = {name: value.numel() * value.element_size() for name, value in network.state_dict().items()}
     return {**HEADER, **{f"weights.{name}": ((2, size), np.uint8) for name, size in sizes.items()}}
 
@@ -37,7 +37,7 @@ class SharedWeights:
 
     @property
     def step(self) -> int:
-        """Of the newest version."""
+        """Step of the newest version."""
         return int(self._marks[self.version % 2, 0])
 
     def publish(self, weights: Mapping[str, Tensor], step: int, update: int) -> None:
@@ -50,8 +50,8 @@ class SharedWeights:
         self._version[0] = version
 
     def newer(self, than: int, network: nn.Module) -> tuple[int, int, int] | None:
-        """Loads the newest weights into the network if they are newer; their version, step and update."""
-        if self.version <= than:  # asked every round, and seldom there: nothing is made for it
+        """Loads the newest weights into the network if they are newer; returns their version, step and update."""
+        if self.version <= than:  # called every round, mostly with nothing new: allocates nothing
             return None
         own = network.state_dict()
         while (version := self.version) > than:
@@ -59,6 +59,6 @@ class SharedWeights:
             for name, place in self._copies[side].items():
                 own[name].copy_(place)
             step, update = (int(mark) for mark in self._marks[side])
-            if self._begun[0] <= version + 1:  # the next but one, which goes into this copy, had not begun
+            if self._begun[0] <= version + 1:  # version + 2, which overwrites this copy, had not begun
                 return version, step, update
         return None

@@ -1,1 +1,1 @@
-"""Replay: rows in (ring), which rows (sampler), rows to batch (window), how many updates are earned (ratio)."""
+"""Replay: storing rows (ring), choosing rows (sampler), rows to batch (window), how many updates are due (ratio)."""

@@ -1,6 +1,6 @@
-"""Where the ring's arrays live: in memory, or in a file (setting `replay.place`).
+"""Where the ring's arrays are stored: in memory, or in a file (setting `replay.place`).
 
-The file has no name, so nothing is left behind however a run ends, and all of it is reserved when it is made.
+The file has no name, so nothing is left behind however a run ends, and its full size is allocated when it is created.
 """
 
 import mmap
@@ -22,7 +22,7 @@ def in_memory(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def in_file(folder: Path) -> Allocate:
-    """On the disk of this folder. The kernel keeps in memory what it has room for."""
+    """On the disk of this folder. The operating system caches what fits in memory."""
 
     def allocate(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         size = max(1, int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)

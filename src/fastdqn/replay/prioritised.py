@@ -1,8 +1,7 @@
-"""Which rows to learn from, the likelier the larger their last TD error (setting `replay.prioritised`).
+"""Prioritised sampling: the larger a row's last TD error, the likelier it is drawn (setting `replay.prioritised`).
 
-A row can be drawn once its n steps are there, first with the largest priority seen so far, then with the one that feedback
-gives it, and no more when the oldest frame of its stack is written over: 0. TAIL rows stay at 0. So every draw is a valid
-start.
+A row can be drawn once its n steps are stored: first with the largest priority seen so far, then with the one from feedback.
+It gets priority 0 when the oldest frame of its stack is overwritten. TAIL rows stay at 0. So every draw is a valid start.
 """
 
 from typing import Any
@@ -12,18 +11,18 @@ import numpy as np
 from fastdqn.replay.ring import TAIL, Ring
 from fastdqn.replay.sum_tree import SumTree
 
-SMALLEST = 1e-6  # added to a priority, so that a row without an error is drawn again some day
+SMALLEST = 1e-6  # added to a priority, so that a row with zero error can still be drawn
 
 
 class PrioritisedSampler:
-    """Row i with probability p_i / sum of all p, where p = (priority + 1e-6) ** alpha, each draw for itself."""
+    """Draws row i with probability p_i / sum of all p, where p = (priority + 1e-6) ** alpha, independently."""
 
     def __init__(self, stack: int, n_step: int, rng: np.random.Generator, *, slots: int, alpha: float, beta: float) -> None:
-        """`slots`: lanes x rows of a lane."""
+        """`slots`: lanes x rows per lane."""
         self.stack, self.n_step, self.rng = stack, n_step, rng
         self.alpha, self.beta = alpha, beta
         self.tree = SumTree(slots)
-        self.maximum = np.ones(1)  # an array, so that a compiled loop can raise it
+        self.maximum = np.ones(1)  # an array, so that a compiled loop can update it
 
     def draw(self, ring: Ring, batch_size: int, batches: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         from fastdqn.replay.sum_tree_kernels import draw_rows  # here, because importing numba takes half a second
@@ -41,8 +40,8 @@ class PrioritisedSampler:
         open_rows(self.tree.nodes, self.maximum, ring.W, ring.flags, lanes.start, lanes.stop, self.stack, self.n_step)
 
     def feedback(self, ring: Ring, index: Any, priority: Any) -> None:
-        """Rows that were written over since they were drawn are left out, as is what is not finite. Of a row that comes
-        twice, the larger priority counts."""
+        """Rows that were overwritten since they were drawn are ignored, as are non-finite priorities. If a row occurs twice,
+        the larger priority counts."""
         from fastdqn.replay.sum_tree_kernels import take_feedback
 
         index, priority = np.ascontiguousarray(index, np.int64), np.ascontiguousarray(priority, np.float32)
@@ -63,7 +62,7 @@ class PrioritisedSampler:
         self.maximum[0] = maximum
 
     def _nothing_to_learn(self, ring: Ring, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All valid starts are TAIL rows, which can be in the first ticks: one of them, with weight 0."""
+        """If all valid starts are TAIL rows, which can happen in the first ticks: one of them, with weight 0."""
         low, count = ring.valid_starts(self.stack, self.n_step)
         if not count.any():
             raise ValueError("nothing to draw yet: no row has a full window")
@@ -74,8 +73,8 @@ class PrioritisedSampler:
 def fitting(
     saved: dict[str, Any] | None, W: np.ndarray, flags: np.ndarray, stack: int, n_step: int
 ) -> tuple[np.ndarray, float]:
-    """((L, T) priorities, the maximum) for a ring that was loaded: what was saved, the maximum for valid starts of which
-    nothing was (a uniform replay's, another n_step), and 0 elsewhere."""
+    """((L, T) priorities, the maximum) for a ring that was loaded: the saved priorities, the maximum for valid starts that
+    have none (from a uniform replay, another n_step), and 0 elsewhere."""
     lanes, length = flags.shape
     maximum = 1.0 if saved is None else float(saved["maximum"])
     stored = np.zeros(flags.shape) if saved is None else np.asarray(saved["stored"], np.float64).reshape(lanes, length)

@@ -1,4 +1,4 @@
-"""How many updates the steps so far have earned. The ratio is told and asked; it never blocks."""
+"""How many updates are due after the steps so far. The ratio only counts; it never blocks."""
 
 import math
 from typing import Any

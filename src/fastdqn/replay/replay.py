@@ -1,4 +1,4 @@
-"""Replay as the learner sees it: blocks in, batches out. arrays.py and textbook.py hold the slower ones."""
+"""Replay as the learner sees it: blocks in, batches out. textbook/arrays.py and textbook/deque_replay.py are slower."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -15,14 +15,14 @@ class Replay(Protocol):
     def append(self, block: Block) -> None: ...
     def seal(self, lane: int) -> None: ...
     def sample(self, batch_size: int, batches: int = 1) -> Batch:
-        """`batches` of them drawn together, one after the other."""
+        """`batches` batches drawn together, concatenated."""
 
     def feedback(self, index: Any, priority: Any) -> None:
-        """What an update found out about its batch: `index` as the batch has it, and per row how much there is still to
-        learn, (B,) float32, not negative. Uniform replays ignore it."""
+        """Priorities from an update: `index` is that of its batch, `priority` how much there is still to learn from each
+        row, (B,) float32, not negative. Uniform replays ignore it."""
 
     def set_beta(self, beta: float) -> None:
-        """How much of the bias of prioritised draws the weights take back, from now on. Uniform replays ignore it."""
+        """Sets how much of the bias of prioritised draws the weights correct. Uniform replays ignore it."""
 
     def gather(self, lane: np.ndarray, row: np.ndarray) -> Batch:
         """The transitions that start at these rows, with weight 1."""
@@ -35,7 +35,7 @@ class Replay(Protocol):
 
 
 class RingReplay:
-    """Each frame once, in its own dtype; stacks, n-step returns and ends are worked out when a batch is drawn."""
+    """Stores each frame once, in its own dtype; stacks, n-step returns and ends are computed when a batch is drawn."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class RingReplay:
         return self.look(*self.choose(batch_size, batches))
 
     def choose(self, batch_size: int, batches: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(lane, row, weight) of what `sample` would give."""
+        """(lane, row, weight) of the batch that `sample` would return."""
         return self.sampler.draw(self.ring, batch_size, batches)
 
     def feedback(self, index: Any, priority: Any) -> None:

@@ -1,4 +1,4 @@
-"""The ring of lanes: every observation once, in the order it was seen, one ring per lane.
+"""The ring of lanes: every observation is stored once, in the order it was seen, one ring per lane.
 
     row       0      1      2      3      4      5      6       W = 7 rows opened, row 6 is open
     obs       o0     o1     o2     o3     p0     p1     p2
@@ -46,7 +46,7 @@ class Ring:
         """Closes the open row of each lane of the block and opens the next. Data first, W last."""
         lanes = self._lane_numbers[block.lanes]
         W = self.W[block.lanes]
-        # On a lane's very first row, `previous` is slot T-1, which nobody has opened yet: what lands there is overwritten
+        # On a lane's very first row, `previous` is slot T-1, which is not open yet: what is written there is overwritten
         previous, new = (W - 1) % self.T, W % self.T
         outcome = np.where(block.first, TAIL, np.where(block.terminal, TERMINAL, np.uint8(0)))
         self.action[lanes, previous] = block.action
@@ -57,7 +57,7 @@ class Ring:
         self.W[block.lanes] = W + 1
 
     def seal(self, lane: int) -> None:
-        """Marks the open row TAIL: a killed actor, a rebuilt env, a resumed run. The lane's next block must be `first`."""
+        """Marks the open row TAIL, after a killed actor, a rebuilt env or resume. The lane's next block must be `first`."""
         if self.W[lane] > 0:
             self.flags[lane, (self.W[lane] - 1) % self.T] |= TAIL
 
@@ -66,7 +66,7 @@ class Ring:
         return valid_starts(self.W, self.T, stack, n_step)
 
     def rows(self, since: np.ndarray) -> list[dict[str, np.ndarray]]:
-        """Per lane, the rows numbered `since[lane]` and later that are still here, oldest first. To save in increments,
+        """Per lane, the rows numbered `since[lane]` and later that are still stored, oldest first. To save in increments,
         pass the W of the last save minus 1: the row that was open then has been closed since."""
         parts = []
         for lane in range(self.num_lanes):

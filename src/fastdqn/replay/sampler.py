@@ -1,4 +1,4 @@
-"""Which rows to learn from."""
+"""Samplers: which rows to learn from."""
 
 from typing import Any, Protocol
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from fastdqn.replay.ring import TAIL, Ring
 
-CANDIDATES = 4  # draws per sample; all TAIL has probability (share of TAIL rows) ** 4, and then the weight is 0
+CANDIDATES = 4  # draws per sample; all are TAIL with probability (share of TAIL rows) ** 4, and then the weight is 0
 
 
 class Sampler(Protocol):
@@ -18,13 +18,13 @@ class Sampler(Protocol):
         """(lane, row, weight), each (batches * batch_size,)."""
 
     def opened(self, ring: Ring, lanes: slice) -> None:
-        """Each of these lanes has just got a new row."""
+        """Called after each of these lanes got a new row."""
 
     def feedback(self, ring: Ring, index: Any, priority: Any) -> None: ...
     def set_beta(self, beta: float) -> None: ...
     def state(self) -> dict[str, Any]: ...
     def load_state(self, state: dict[str, Any], ring: Ring) -> None:
-        """`ring` has loaded its own already. The state may be that of another kind of sampler."""
+        """`ring` has loaded its own state already. The state may be that of another kind of sampler."""
 
 
 class UniformSampler:
@@ -55,13 +55,13 @@ class UniformSampler:
         return self.rng.integers(ends[-1], size=(CANDIDATES, rows)), low, count, ends
 
     def opened(self, ring: Ring, lanes: slice) -> None:
-        """The ring itself says which starts there are."""
+        """Nothing to do: valid starts are computed from the ring."""
 
     def feedback(self, ring: Ring, index: Any, priority: Any) -> None:
         """Ignored: no start is likelier than another."""
 
     def set_beta(self, beta: float) -> None:
-        """Ignored: there is no bias to take back."""
+        """Ignored: there is no bias to correct."""
 
     def state(self) -> dict[str, Any]:
         return {"rng": self.rng.bit_generator.state}

@@ -1,7 +1,7 @@
-"""A sum tree over the slots of a ring: which leaf a number falls on, and a leaf's new value, in log2(slots) steps.
+"""A sum tree over the slots of a ring: finds the leaf of a number, and updates a leaf, in log2(slots) steps.
 
-Sums are float64, and a parent is always left + right, never corrected by a difference: so rounding does not add up, and the
-tree is at all times, bit for bit, the one that would be built anew from its leaves.
+Sums are float64, and a parent is always left + right, never updated by a difference: so rounding errors do not accumulate,
+and the tree is always, bit for bit, the one that would be rebuilt from its leaves.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ import numpy as np
 
 class SumTree:
     def __init__(self, leaves: int) -> None:
-        self.nodes = np.zeros(2 * leaves)  # node 1 is the root, the last half are the leaves; sum_tree_kernels.py walks it
+        self.nodes = np.zeros(2 * leaves)  # node 1 is the root, the last half are the leaves (sum_tree_kernels.py)
         self.leaves = self.nodes[leaves:]
 
     @property
@@ -24,7 +24,7 @@ class SumTree:
         write_leaves(self.nodes, np.asarray(leaves, np.int64), np.asarray(values, np.float64))
 
     def fill(self, values: np.ndarray) -> None:
-        """All leaves at once."""
+        """Sets all leaves at once."""
         from fastdqn.replay.sum_tree_kernels import add_up
 
         self.leaves[...] = values

@@ -1,4 +1,4 @@
-"""The compiled loops of sum_tree.py and prioritised.py, in one file: Numba looks for changes in the file of a loop only.
+"""The compiled loops of sum_tree.py and prioritised.py, in one file: Numba's cache checks the file of a loop only.
 
 `nodes` holds a binary tree of n leaves: node 1 is the root, the children of node i are 2i and 2i + 1, leaf i is node n + i.
 """
@@ -12,14 +12,14 @@ from fastdqn.replay.ring import TAIL
 
 @kernel
 def add_up(nodes: np.ndarray) -> None:
-    """Every inner node from its children."""
+    """Recomputes every inner node from its children."""
     for node in range(len(nodes) // 2 - 1, 0, -1):
         nodes[node] = nodes[2 * node] + nodes[2 * node + 1]
 
 
 @kernel
 def climb(nodes: np.ndarray, leaf: int) -> None:
-    """The nodes above a leaf from their children, up to the first that stays as it is."""
+    """Recomputes the nodes above a leaf from their children, up to the first that does not change."""
     node = (len(nodes) // 2 + leaf) // 2
     while node > 0:
         total = nodes[2 * node] + nodes[2 * node + 1]
@@ -37,23 +37,23 @@ def write_leaf(nodes: np.ndarray, leaf: int, value: float) -> None:
 
 @kernel
 def write_leaves(nodes: np.ndarray, leaves: np.ndarray, values: np.ndarray) -> None:
-    """One after the other."""
+    """Writes them one after the other."""
     for i in range(len(leaves)):
         write_leaf(nodes, leaves[i], values[i])
 
 
 @kernel
 def find(nodes: np.ndarray, numbers: np.ndarray, found: np.ndarray) -> None:
-    """The leaves at which the running sum of all leaves passes the numbers, which are used up. Never a leaf that is 0,
-    whatever was rounded, because an empty half is not entered; unless all are 0."""
+    """The leaves at which the running sum of all leaves passes the numbers, which are overwritten. Never a leaf that is 0,
+    whatever the rounding, because an empty subtree is not entered; unless all are 0."""
     leaves, width = len(nodes) // 2, 1
     found[:] = 1
-    while width < leaves:  # level by level: the memory is asked for all of them at once, 6 us instead of 12 for 64
+    while width < leaves:  # level by level: memory reads of all of them overlap, 6 us instead of 12 for 64
         for i in range(len(numbers)):
             node = found[i]
             if node < leaves:  # else it is a leaf already: the last level need not be full
                 left, right = nodes[2 * node], nodes[2 * node + 1]
-                to_the_right = (numbers[i] >= left) & (right > 0.0)  # as a number: a branch would be guessed wrong
+                to_the_right = (numbers[i] >= left) & (right > 0.0)  # as a number: a branch would be mispredicted
                 numbers[i] -= left * to_the_right
                 found[i] = 2 * node + to_the_right
         width *= 2
@@ -63,15 +63,15 @@ def find(nodes: np.ndarray, numbers: np.ndarray, found: np.ndarray) -> None:
 @kernel
 def draw_rows(
     nodes: np.ndarray,
-    shares: np.ndarray,  # (batches, batch_size) uniform in [0, 1); used up
+    shares: np.ndarray,  # (batches, batch_size) uniform in [0, 1); overwritten
     W: np.ndarray,  # (L,)
-    length: int,  # rows of a lane
+    length: int,  # rows per lane
     beta: float,
-    lane: np.ndarray,  # (batches, batch_size); from here on: what is filled
+    lane: np.ndarray,  # (batches, batch_size); outputs from here on
     row: np.ndarray,
     weight: np.ndarray,
 ) -> None:
-    """Weights are (N P) ** -beta over the largest of their batch, in which N and the total cancel."""
+    """Weights are (N P) ** -beta divided by the largest of their batch, where N and the total cancel."""
     leaves, found = nodes[len(nodes) // 2 :], np.empty(shares.shape[1], np.int64)
     for batch in range(len(shares)):
         shares[batch] *= nodes[1]
@@ -95,7 +95,7 @@ def open_rows(
     stack: int,
     n_step: int,
 ) -> None:
-    """Each of these lanes has got a row: another one has its n steps now, and one has lost the oldest frame of its stack."""
+    """Each of these lanes got a new row: one more row has its n steps, and one has lost the oldest frame of its stack."""
     length = flags.shape[1]
     for lane in range(first_lane, end_lane):
         newest = W[lane] - 1
@@ -119,8 +119,8 @@ def take_feedback(
     n_step: int,
     alpha: float,
 ) -> None:
-    """Of a row that comes twice the larger priority counts. What is no valid start any more is left out, and what is no
-    priority: negative or not finite."""
+    """If a row occurs twice, the larger priority counts. Rows that are no longer valid starts are ignored, and so are
+    negative or non-finite priorities."""
     leaves, size = len(nodes) // 2, len(index)
     known = np.empty(size, np.int64)
     for i in range(size):
@@ -141,7 +141,7 @@ def take_feedback(
 
 @kernel
 def _leaf_of(lane: int, row: int, W: np.ndarray, flags: np.ndarray, stack: int, n_step: int) -> int:
-    """Where this row's priority is; -1 where it is no valid start."""
+    """The leaf of this row's priority; -1 if it is no valid start."""
     lanes, length = flags.shape
     if lane < 0 or lane >= lanes:
         return -1

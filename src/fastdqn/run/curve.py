@@ -7,7 +7,7 @@ STEEL, CORAL, GREY = "#2b6cb0", "#dd5a43", "#718096"
 
 
 def draw_curve(path: Path, title: str, rows: list[dict[str, Any]], scores: list[dict[str, Any]]) -> None:
-    """Score while exploring, score of the evaluator with its interval, and below it the speed."""
+    """Score while exploring, score of the evaluator with its interval, and the speed below."""
     from matplotlib.figure import Figure  # not pyplot: it would change the backend under a user's notebook
 
     figure = Figure(figsize=(8, 5.6), layout="constrained", dpi=130)

@@ -2,8 +2,8 @@
 
     frames (T + 1, *obs_shape)   actions (T,)   rewards (T,)   values (T, num_actions)   facts: one JSON text
 
-Written by a thread, so that nobody waits for a disk; a disk that is full costs games, never the run. The oldest go when the
-budget (`dump.max_gb`) is spent.
+Written by a thread, so that training does not wait for the disk; a full disk loses games, never the run. The oldest are
+deleted when the budget (`dump.max_gb`) is used up.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from fastdqn.run.preflight import human_bytes
 from fastdqn.transition import EnvSpec
 
 FOLDER = "episodes"
-MOST_PENDING_BYTES = 64 * 2**20  # that wait for the disk; one more game is taken, whatever its size
+MOST_PENDING_BYTES = 64 * 2**20  # waiting for the disk; one more game is accepted, whatever its size
 
 
 class DumpWriter:
@@ -32,7 +32,7 @@ class DumpWriter:
         self._folder, self._role, self._spec, self._max_bytes = run / FOLDER, role, spec, max_bytes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fastdqn-dumps")
         self._pending: list[tuple[Future[None], int]] = []  # games that are being written, and their bytes
-        self.lost = 0  # games that could not be written, or came faster than the disk takes them
+        self.lost = 0  # games that could not be written, or came faster than the disk can write
         self.last_fault = ""
 
     def write(self, episode: Episode) -> None:
@@ -80,7 +80,7 @@ class DumpWriter:
 
 
 def prune(folder: Path, max_bytes: float) -> None:
-    """Drops the oldest until the rest fits; the newest stays whatever its size."""
+    """Deletes the oldest until the rest fits; the newest stays, whatever its size."""
     sizes = {}
     for file in folder.glob("*.npz"):
         with contextlib.suppress(FileNotFoundError):  # another role prunes the same folder
@@ -94,7 +94,7 @@ def prune(folder: Path, max_bytes: float) -> None:
 
 
 def estimate(config: Config, spec: EnvSpec) -> str:
-    """What the dumps of a run will take, as a line for its start."""
+    """The expected size of a run's dumps, as a line for its start."""
     row = int(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize + 4 * spec.num_actions + 12
     budget = human_bytes(config.dump.max_gb * 1e9)
     one = f"games are dumped, every {config.dump.every:,}th: {human_bytes(1000 * row)} per 1,000 steps before compression"
@@ -117,7 +117,7 @@ def find_episode(run: Path, number: int) -> Path:
 
 
 def steps_of(path: Path) -> int:
-    """Of a dumped game; its frames are not unpacked for it."""
+    """Steps of a dumped game, without unpacking its frames."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return len(file["actions"])

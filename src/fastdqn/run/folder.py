@@ -63,7 +63,7 @@ class RunFolder:
 
 
 def run_path(name: str | None, env_id: str) -> Path:
-    """Where a new run goes. A plain name lands in runs/, a path stays a path."""
+    """Where a new run goes. A plain name goes into runs/, a path is used as it is."""
     if name is None:
         slug = re.sub(r"[^a-z0-9]+", "-", env_id.lower()).strip("-")
         return RUNS / f"{slug}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -79,8 +79,8 @@ def check_new(path: Path) -> None:
 
 
 def create(path: Path, config: Config, decided: dict[str, Any] | None = None) -> RunFolder:
-    """`decided` is what was chosen for the user: device, threads, switches. Of two runs that want the same folder at the
-    same moment, one gets it: the config is created, never replaced."""
+    """`decided` is what was chosen for the user: device, threads, switches. If two runs want the same folder at the
+    same time, one gets it: the config is created, never replaced."""
     check_new(path)
     try:
         path.mkdir(parents=True, exist_ok=True)

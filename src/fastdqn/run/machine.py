@@ -1,4 +1,4 @@
-"""Where a run was made: a speed or a score without its machine and versions cannot be compared with another."""
+"""Describes the machine of a run: a speed or a score cannot be compared without its machine and versions."""
 
 import os
 import platform
@@ -48,8 +48,8 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree this was run from, marked when it has been changed; None for an installed wheel.
-    A tree that was copied to another machine can say it in FASTDQN_COMMIT."""
+    """The commit of the source tree, marked if the tree has local changes; None for an installed wheel.
+    FASTDQN_COMMIT names it for a tree that was copied to another machine."""
     if told := os.environ.get("FASTDQN_COMMIT"):
         return told
     here = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""What was measured on this machine once and need not be measured again: a small JSON file in the user's cache folder."""
+"""Cache of what was measured on this machine: a small JSON file in the user's cache folder."""
 
 import contextlib
 import json
@@ -15,12 +15,12 @@ def cache_folder() -> Path:
 
 
 def remembered(question: dict[str, Any]) -> Any:
-    """The answer found before to exactly this question on this machine, or None."""
+    """The cached answer to exactly this question on this machine, or None."""
     return _load().get(_key(question))
 
 
 def remember(question: dict[str, Any], answer: Any) -> None:
-    """A cache folder that cannot be written to only means that it will be measured again."""
+    """Caches an answer. If the cache folder cannot be written, it is measured again next time."""
     path = cache_folder() / "measured.json"
     answers = _load() | {_key(question): answer}
     with contextlib.suppress(OSError):

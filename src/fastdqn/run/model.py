@@ -16,7 +16,7 @@ FORMAT = "fastdqn-model-1"
 
 
 def facts_of(spec: EnvSpec, stack: int, step: int, update: int) -> dict[str, Any]:
-    """What a model file says of itself."""
+    """The metadata of a model file."""
     return {
         "env_id": spec.env_id,
         "protocol": spec.protocol,
@@ -29,7 +29,7 @@ def facts_of(spec: EnvSpec, stack: int, step: int, update: int) -> dict[str, Any
 
 
 def save_model(path: Path, network: nn.Module, facts: dict[str, Any]) -> None:
-    """Written beside and renamed, so that the file is always either the old one or the new one."""
+    """Written to a temporary file and renamed, so that the file is always either the old one or the new one."""
     from safetensors.torch import save_file
 
     # Cloned, because safetensors refuses tensors that share memory, and tied weights of a user's own network do
@@ -43,7 +43,7 @@ def save_model(path: Path, network: nn.Module, facts: dict[str, Any]) -> None:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What the file says of itself: step, update, environment, shapes."""
+    """The file's metadata: step, update, environment, shapes."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -60,7 +60,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def load_model(path: Path, network: nn.Module) -> dict[str, Any]:
-    """Fills the network; a file whose shapes do not fit is refused with the first difference. Returns its facts."""
+    """Loads the weights and returns the file's metadata; raises with the first difference if the shapes do not fit."""
     from safetensors.torch import load_file
 
     facts = read_facts(path)
@@ -83,6 +83,6 @@ def load_model(path: Path, network: nn.Module) -> dict[str, Any]:
 
 
 def _head_facts(network: nn.Module) -> dict[str, Any]:
-    """What its outputs mean, where they are more than values: loss, atoms, support."""
+    """What the outputs mean if they are not Q-values: loss, atoms, support."""
     head = getattr(network, "head", None)
     return {} if head is None else head.facts()

@@ -1,6 +1,6 @@
-"""What a run needs against what the machine has, checked before anything is allocated or written.
+"""Checks what a run needs against what the machine has, before anything is allocated or written.
 
-np.zeros reserves nothing: without this check a replay that is too large dies hours later, when the last page is touched.
+np.zeros reserves nothing: without this check a replay that is too large fails hours later, when the last page is touched.
 """
 
 import shutil
@@ -12,7 +12,7 @@ import psutil
 
 from fastdqn.errors import UserError
 
-RESERVE_BYTES = 512 * 2**20  # left for everything that is not a buffer of ours
+RESERVE_BYTES = 512 * 2**20  # left for everything that is not one of our buffers
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def free_memory(cgroup_root: Path = Path("/sys/fs/cgroup"), own_cgroups: Path = 
 
 
 def memory_groups(root: Path, own_cgroups: Path) -> list[Path]:
-    """The folders of our memory cgroup and of all groups around it: a limit anywhere on the way up counts. Inside a
+    """The folders of our memory cgroup and all its ancestors: a limit at any level counts. Inside a
     container ours is usually the root; under SLURM or systemd it lies deeper. Lines are 'number:controllers:/path'."""
     try:
         lines = [line.split(":", 2) for line in own_cgroups.read_text().splitlines()]
@@ -68,7 +68,7 @@ def memory_groups(root: Path, own_cgroups: Path) -> list[Path]:
 
 
 def _read_stat(path: Path, name: str) -> int:
-    """One number of a memory.stat; inactive_file is page cache, which the kernel gives back when asked."""
+    """One number of a memory.stat; inactive_file is page cache, which the kernel frees on demand."""
     try:
         for line in path.read_text().splitlines():
             key, _, value = line.partition(" ")
@@ -86,12 +86,12 @@ def device_memory(device: str) -> int | None:
     import torch
 
     free, _ = torch.cuda.mem_get_info(device)
-    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, to be used again
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # cached by torch, can be reused
     return int(free) + int(kept)
 
 
 def check_memory(needs: Iterable[Need], free: int | None = None, where: str = "memory") -> None:
-    """Refuses with the numbers, and with the largest replay that fits."""
+    """Raises UserError with the numbers and the largest replay that fits."""
     needs = list(needs)
     free = free_memory() if free is None else free
     usable = free - RESERVE_BYTES
@@ -111,19 +111,19 @@ def check_memory(needs: Iterable[Need], free: int | None = None, where: str = "m
 
 
 def check_disk(needs: Iterable[Need], folder: Path) -> None:
-    """What is kept in files, against the disk of this folder, which need not be there yet."""
+    """Checks file-backed buffers against the disk of this folder, which need not exist yet."""
     needs, there = [need for need in needs if need.on_disk], nearest_folder(folder)
     if needs:
         check_memory(needs, shutil.disk_usage(there).free, where=f"the disk of {there}")
 
 
 def nearest_folder(path: Path) -> Path:
-    """The folder itself, or the first one around it that exists."""
+    """The folder itself, or its nearest parent that exists."""
     return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())
 
 
 def check_device(device: str) -> None:
-    """A device that is not there is refused by name."""
+    """Raises UserError for a device that does not exist."""
     import torch
 
     if device == "cpu":
@@ -145,8 +145,8 @@ def check_device(device: str) -> None:
 
 
 def choose_device(wanted: str, large_network: bool) -> str:
-    """auto: a CUDA GPU for convolutions over large images, the CPU for networks so small that launching a kernel
-    takes longer than computing it."""
+    """`auto`: a CUDA GPU for convolutions over large images, the CPU for networks so small that launching a kernel
+    takes longer than running it."""
     if wanted != "auto":
         check_device(wanted)
         return wanted

@@ -1,7 +1,7 @@
-"""A run in small, to be timed for a few seconds: how fast it is here, with how many threads, on which device.
+"""A small run, timed for a few seconds: how fast it is here, with how many threads, on which device.
 
-Nothing is assumed: all cores are often slower than one, and a GPU slower than the CPU for a small network. What was
-found is remembered, so that the same run on the same machine chooses the same again.
+Nothing is assumed: all cores are often slower than one, and a GPU slower than the CPU for a small network. Results are
+cached, so that the same run on the same machine makes the same choice again.
 """
 
 import copy
@@ -31,19 +31,19 @@ from fastdqn.runner.inline import InlineRunner
 from fastdqn.runner.ports import Stop
 from fastdqn.transition import Block
 
-CAPACITY = 20_000  # rows of a probe's replay: large enough to draw from, small enough to fill at once
+CAPACITY = 20_000  # rows of a probe's replay: large enough to sample from, small enough to fill quickly
 FILLED_ROWS, FILLED_IMAGES = 10_000, 2_000  # rows played before the first update; large images take longer
-LONGEST_FILL_SECONDS = 6.0  # a slow environment has filled less by then
-KEPT_ROUNDS = 16  # of play, that a whole replay is filled with
+LONGEST_FILL_SECONDS = 6.0  # a slow environment fills less in that time
+KEPT_ROUNDS = 16  # of play, repeated to fill a whole replay
 LARGE_PICTURE = 36 * 36
-TRIAL_SECONDS = 0.4  # each way is tried twice for so long
-WORTH_MEASURING = 10_000_000  # floating-point operations of an update, below which a second thread never pays
-REVISION = 2  # of the parts that are timed: raised when they become faster, so that old answers are asked for anew
-CLEAR_GAIN = 1.05  # more threads must be so much faster to be taken: they also heat the room
+TRIAL_SECONDS = 0.4  # each option is timed twice for this long
+WORTH_MEASURING = 10_000_000  # floating-point operations of an update, below which a second thread never pays off
+REVISION = 2  # of the timed parts: raised when they become faster, so that old answers are measured again
+CLEAR_GAIN = 1.05  # more threads must be this much faster to be chosen: they also cost power
 
 
 class Probe:
-    """The parts of a run with a small replay. `rate` plays and learns for some seconds; nothing is written."""
+    """The parts of a run with a small replay. `rate` plays and learns for a few seconds; nothing is written."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class Probe:
         own_network: MakeBody | None = None,
         whole_replay: bool = False,
     ) -> None:
-        """With `whole_replay` the replay is as large as the run's, and `warm_up` fills it to its last row."""
+        """With `whole_replay` the replay is as large as the run's, and `warm_up` fills it completely."""
         self.parts = build(probe_config(config, kind, whole_replay), kind, device, own_network)
         self._whole_replay = whole_replay
         self.rows: list[dict[str, Any]] = []
-        self._nowhere = JsonlSink(Path(os.devnull))  # a line is written as in a run, and kept nowhere
+        self._nowhere = JsonlSink(Path(os.devnull))  # rows are written as in a run, and discarded
         self.runner = InlineRunner(self.parts, Stop(), self._on_row, lambda score: None)
 
     def warm_up(self, seconds: float = 1.0, fill_seconds: float = LONGEST_FILL_SECONDS) -> None:
@@ -66,27 +66,27 @@ class Probe:
         began, ratio = time.monotonic(), self.parts.ratio
         while ratio.steps < ratio.warmup_steps and time.monotonic() - began < fill_seconds:
             self.runner.round()
-        ratio.warmup_steps = min(ratio.warmup_steps, ratio.steps)  # what was filled will do
+        ratio.warmup_steps = min(ratio.warmup_steps, ratio.steps)  # what was filled is enough
         if self._whole_replay:
             self._fill()
         self.parts.actor.epsilon_at = lambda step: self.parts.config.actor.epsilon_end
         self.rate(seconds)
 
     def _fill(self) -> None:
-        """Stores the last frames that were played over and over: nothing has to be played for it. Games are cut where they
-        are repeated; the speed of drawing does not notice. Boards on a device store by themselves and are played."""
+        """Stores the last played frames over and over, so that no more has to be played. Games are cut where they are
+        repeated, which does not affect sampling speed. Boards on a device store by themselves and are played."""
         replay, blocks, groups = self.parts.replay, list[Block](), len(self.parts.env.groups)
         store = replay.append
 
         def keep(block: Block) -> None:
-            blocks.append(copy.deepcopy(block))  # its observations are valid until the next send only
+            blocks.append(copy.deepcopy(block))  # its observations are only valid until the next send
             store(block)
 
         replay.append = keep  # type: ignore[method-assign]
         for _ in range(KEPT_ROUNDS):
             self.runner.round()
         replay.append = store  # type: ignore[method-assign]
-        self.parts.learner.settle()  # what is drawn at this moment must not be written over
+        self.parts.learner.settle()  # rows that are being sampled must not be overwritten
         for number in range(rows_per_lane(self.parts.config, self.parts.stack)):
             if not blocks:
                 self.runner.round()
@@ -94,18 +94,18 @@ class Probe:
                 store(blocks[(number * groups + group) % len(blocks)])
 
     def rate(self, seconds: float) -> float:
-        """Steps per second over the next `seconds`, whatever was done between the last call and this one; `rows[-1]`
-        then says more."""
+        """Steps per second over the next `seconds`, regardless of what happened since the last call; `rows[-1]` then has
+        the details."""
         began, steps = time.monotonic(), self.parts.actor.steps
         while self._goes_on(time.monotonic() - began, seconds):
             self.runner.round()
         self.runner.log()
         if self.parts.device.startswith("cuda"):
-            torch.cuda.synchronize(self.parts.device)  # what is queued belongs to this stretch
+            torch.cuda.synchronize(self.parts.device)  # queued work belongs to this interval
         return (self.parts.actor.steps - steps) / (time.monotonic() - began)
 
     def _goes_on(self, elapsed: float, seconds: float) -> bool:
-        """A slow environment gets longer for its first update, but a run whose updates are rarer than that has none."""
+        """A slow environment gets 5 times as long for its first update; a run with rarer updates has none."""
         if not self.parts.learner.updates:
             seconds *= 5
         return elapsed < seconds
@@ -120,7 +120,7 @@ class Probe:
 
 
 def probe_config(config: Config, kind: EnvKind, whole_replay: bool = False) -> Config:
-    """The same work with a small replay, filled with random play and then explored as at the end of a run."""
+    """The same run with a small replay, filled with random play and then played with the final epsilon."""
     lanes, stack = config.actor.lanes, stack_of(config, kind)
     smallest = 8 * lanes * (stack + config.replay.n_step)
     capacity = config.replay.capacity if whole_replay else min(config.replay.capacity, max(CAPACITY, smallest))
@@ -135,10 +135,10 @@ def probe_config(config: Config, kind: EnvKind, whole_replay: bool = False) -> C
 
 
 def measured_threads(config: Config, kind: EnvKind, device: str, own_network: MakeBody | None = None) -> int:
-    """The fewest torch CPU threads that are about as fast as any number of them, for this run on this machine."""
+    """The fewest torch CPU threads that are about as fast as any other number, for this run on this machine."""
     cores = usable_cores()
     if cores == 1 or not device.startswith("cpu"):
-        return 1  # on a GPU torch only queues work, and the emulator wants the cores
+        return 1  # on a GPU torch only queues work, and the emulator needs the cores
     shape = kind.spec.state_shape(stack_of(config, kind))
     device_of_count = "meta" if own_network is None else "cpu"
     forward = forward_flops(lambda: build_network(config, kind, own_network), shape, device_of_count)
@@ -151,13 +151,13 @@ def measured_threads(config: Config, kind: EnvKind, device: str, own_network: Ma
     usage.start()
     rates = _try_threads(config, kind, device, own_network, powers_up_to(cores))
     best = fewest_of_the_fastest(rates)
-    if own_network is None and not usage.disturbed():  # a function cannot be told from another, so it is never remembered
+    if own_network is None and not usage.disturbed():  # functions cannot be compared, so never cached
         remember(question, best)
     return best
 
 
 def measured_device(config: Config, kind: EnvKind, own_network: MakeBody | None = None) -> str:
-    """cpu or cuda, whichever steps and learns faster with this network and batch."""
+    """`cpu` or `cuda`, whichever plays and learns faster with this network and batch."""
     if not torch.cuda.is_available():
         return "cpu"
     question = _question("device", config, kind, "auto")
@@ -172,7 +172,7 @@ def measured_device(config: Config, kind: EnvKind, own_network: MakeBody | None 
 
 
 def fewest_of_the_fastest(rates: dict[int, float]) -> int:
-    """The smallest count that no larger one beats clearly."""
+    """The smallest count that no other clearly beats."""
     best = max(rates.values())
     return min(count for count, rate in rates.items() if rate * CLEAR_GAIN >= best)
 
@@ -195,7 +195,7 @@ def _try_threads(
 
 
 def _rate_on(device: str, config: Config, kind: EnvKind, own_network: MakeBody | None) -> float:
-    """Steps per second; 0 on a device that cannot do what was asked for by name."""
+    """Steps per second; 0 on a device that cannot do what was requested."""
 
     def trial(probe: Probe) -> float:
         probe.warm_up()
@@ -210,7 +210,7 @@ def _rate_on(device: str, config: Config, kind: EnvKind, own_network: MakeBody |
 def _in_small(
     trial: Callable[[Probe], Answer], config: Config, kind: EnvKind, device: str, own_network: MakeBody | None
 ) -> Answer:
-    """As a run does it: built by the caller, played and trained in a thread, whose workers end with it."""
+    """Like a run: built by the caller, played and trained in a thread, whose workers end with it."""
     with without_workers():
         probe = Probe(config, kind, device, own_network)
     try:

@@ -1,4 +1,4 @@
-"""Further places the metrics go to, beside metrics.jsonl."""
+"""Further sinks for the metrics, besides metrics.jsonl."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,7 +24,7 @@ class TensorboardSink:
 
 
 def make_sinks(names: Iterable[str]) -> list[Callable[[Path], Tracker]]:
-    """A maker for each name; what is not installed is refused here, before a folder exists."""
+    """A factory for each name; a missing package is refused here, before a folder exists."""
     makers: list[Callable[[Path], Tracker]] = []
     for name in names:
         if name != "tensorboard":

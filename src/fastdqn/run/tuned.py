@@ -1,7 +1,7 @@
-"""What `fastdqn tune` found: the fastest settings of this machine for one work, kept in the user's cache folder.
+"""Profiles of `fastdqn tune`: the fastest settings of this machine for one workload, kept in the user's cache folder.
 
-A profile holds for the machine it was measured on and for the work it was measured with: the same environment, network,
-batch and samples per step, begun from the same lanes, threads and switches. It is taken as a whole or not at all.
+A profile applies to the machine and the workload it was measured with: the same environment, network, batch and samples
+per step, starting from the same lanes, threads and switches. It is applied as a whole or not at all.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ class Tuned:
         return self.steps_per_second / self.untuned_steps_per_second
 
     def lines(self) -> list[str]:
-        """What was found, for a user to read."""
+        """The result, for the user to read."""
         found = f"{self.steps_per_second:,.0f} steps/s at {self.samples_per_step:.3g} samples per step"
         if self.gain == 1.0:
             found += ": nothing that was tried is clearly faster than the defaults"
@@ -73,7 +73,7 @@ class Tuned:
         return ", ".join(f"{key}={_text(value)}" for key, value in self.settings.items() if value not in ([], None))
 
     def save(self, path: Path) -> None:
-        """Written beside and renamed: who reads meanwhile sees the old one or the new one."""
+        """Written to a temporary file and renamed: a reader sees the old one or the new one."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             beside = path.with_name(path.name + ".new")
@@ -84,7 +84,7 @@ class Tuned:
 
 
 def work_of(config: Config, kind: EnvKind, stack: int) -> dict[str, Any]:
-    """What a speed depends on beside the machine and the settings that are tuned."""
+    """What the speed depends on besides the machine and the tuned settings."""
     work = {
         "env": [kind.spec.env_id, list(kind.spec.state_shape(stack))],
         "env_settings": {name: value for name, value in kind.settings.items() if name != "threads"},
@@ -96,7 +96,7 @@ def work_of(config: Config, kind: EnvKind, stack: int) -> dict[str, Any]:
         "prefer": config.switches.prefer,
         "device": config.device if torch.cuda.is_available() else "cpu",
     }
-    plain: dict[str, Any] = json.loads(json.dumps(work, default=str))  # as it comes back from a file
+    plain: dict[str, Any] = json.loads(json.dumps(work, default=str))  # as read back from a file
     return plain
 
 
@@ -140,17 +140,17 @@ def load_profile(path: Path) -> Tuned:
 
 
 def find_profile(profile: str, work: Mapping[str, Any]) -> Tuned | None:
-    """The profile in the file of that name; for `auto` the one of this work, if there is one."""
+    """The profile in the file of that name; for `auto` the one of this workload, if there is one."""
     if profile != AUTO:
         return load_profile(Path(profile))
     try:
         return load_profile(profile_path(work))
     except UserError:
-        return None  # there is none; or it cannot be read or is half written, in a cache that is no user's fault
+        return None  # there is none, or it is unreadable or half written: a broken cache is not the user's fault
 
 
 def why_not(tuned: Tuned, work: Mapping[str, Any], untuned: Mapping[str, Any], by_hand: Mapping[str, Any]) -> str:
-    """Why a profile does not hold for this run, or the empty string. What is set by hand is never changed."""
+    """Why a profile does not apply to this run, or the empty string. What is set by hand is never changed."""
     here = this_machine()
     if different := [name for name in here if tuned.machine.get(name) != here[name]]:
         facts = ", ".join(f"{name} {tuned.machine.get(name)}, here {here[name]}" for name in different)

@@ -7,17 +7,17 @@ from typing import Any
 
 import psutil
 
-DISTURBING_PERCENT = 25.0  # of one core, used by other programs: a speed taken meanwhile is worth little
+DISTURBING_PERCENT = 25.0  # of one core, used by other programs: a speed measured meanwhile is unreliable
 
 
 class Usage:
-    """`start()`, then `read()`: use between the two, without the times between `pause()` and `resume()`. 100 % CPU is one
-    core; the GPU is asked four times a second."""
+    """`start()`, then `read()`: usage between the two, without the time between `pause()` and `resume()`. 100 % CPU is one
+    core; the GPU is sampled four times a second."""
 
     def __init__(self, device: str) -> None:
         self._process = psutil.Process()
         self._gpu = GpuSampler(device) if device.startswith("cuda") else None
-        self._began = (0.0, 0.0, 0.0)  # seconds: by the clock, of CPU of this family, of CPU of all programs
+        self._began = (0.0, 0.0, 0.0)  # seconds: wall clock, CPU of us and our children, CPU of all programs
         self._sums = [0.0, 0.0, 0.0]  # the same, up to the last pause
         self._running = False
 
@@ -43,7 +43,7 @@ class Usage:
                 self._gpu.stop()
 
     def read(self) -> dict[str, float | None]:
-        """Pauses."""
+        """Pauses, and returns the usage so far."""
         self.pause()
         elapsed, busy, everybody = self._sums
         return {
@@ -65,7 +65,7 @@ class Usage:
         return [self._process, *self._process.children(recursive=True)]
 
     def _cpu_seconds(self) -> float:
-        """With what children have used that have ended: their time goes over to their parent and is not lost."""
+        """Includes children that have ended: their time is added to their parent's."""
         total = 0.0
         for process in self._family():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -75,9 +75,9 @@ class Usage:
 
 
 class GpuSampler:
-    """The share of time in which the GPU had a kernel running, as its driver says; the mean over the stretch.
+    """The share of time in which the GPU had a kernel running, as its driver reports; the mean over the interval.
 
-    The driver looks back over up to half a second, so the first readings after a start tell of what was before it.
+    The driver averages over up to half a second, so the first readings after a start cover the time before it.
     """
 
     def __init__(self, device: str, interval: float = 0.25, skipped: int = 2) -> None:
@@ -130,7 +130,7 @@ def _nvml_and_handle(device: str) -> tuple[Any, Any]:
 
 
 def gpu_percent(device: str) -> float | None:
-    """How busy the GPU is at this moment; None elsewhere."""
+    """Current GPU utilisation; None on other devices."""
     if not device.startswith("cuda"):
         return None
     nvml, handle = _nvml_and_handle(device)
@@ -138,7 +138,7 @@ def gpu_percent(device: str) -> float | None:
 
 
 def machine_cpu_seconds() -> float:
-    """Busy time of all cores, whoever used them."""
+    """Busy time of all cores, by any program."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))
 

@@ -24,19 +24,19 @@ SPLIT = (
 
 @dataclass
 class Snapshot:
-    """What is known of a run at this moment."""
+    """The current state of a run."""
 
     title: str
     step: int
     seconds: float
     share_done: float | None  # towards the limit that will be hit first
-    evaluated_share: float | None = None  # of the evaluation that is going on
+    evaluated_share: float | None = None  # of the current evaluation
     row: dict[str, Any] = field(default_factory=dict)  # the newest metrics line
     last_score: str = ""
 
 
 class View:
-    """`refresh` may be called as often as one likes; it draws only when it is due."""
+    """`refresh` may be called at any rate; it draws only when it is due."""
 
     def refresh(self, snapshot: Snapshot) -> None: ...
     def say(self, line: str) -> None: ...
@@ -44,11 +44,11 @@ class View:
 
 
 class Silent(View):
-    """Off is an object that does nothing."""
+    """Shows nothing."""
 
 
 class PlainView(View):
-    """A line now and then, for logs and pipes."""
+    """A line every PLAIN_SECONDS, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -136,8 +136,8 @@ def make_view(quiet: bool = False) -> View:
 
 
 class ShareLine:
-    """How far a piece of work is and how long it will take, on stderr: a changing line in a terminal, else one line
-    every ten seconds."""
+    """Progress and remaining time of a piece of work, on stderr: a changing line in a terminal, else one line every ten
+    seconds."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -205,7 +205,7 @@ ACTOR_SHARES = [
 
 
 def roles_table(row: dict[str, Any]) -> Group:
-    """Of a run in processes: what each role does and takes, and who waits for whom."""
+    """For a run in processes: the speed, CPU and memory of each role, and which role waits for which."""
     table = Table.grid(padding=(0, 2))
     for name in [key.removesuffix("_uss_mb") for key in row if key.endswith("_uss_mb")]:
         rate = row.get(f"{name}_steps_per_second")
@@ -222,7 +222,7 @@ def roles_table(row: dict[str, Any]) -> Group:
 
 
 def split_words(row: dict[str, Any]) -> str:
-    """Where the time goes, for a plain line: the three that people ask for."""
+    """Where the time goes, for a plain line: env, act and learn only."""
     total = sum(row.get(f"{name}_seconds", 0.0) for name, _ in SPLIT)
     shares = [f"{name} {row[f'{name}_seconds'] / total:.0%}" for name in ("env", "act", "learn")] if total else []
     return "time " + " ".join(shares) if shares else ""

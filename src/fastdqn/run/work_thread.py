@@ -1,10 +1,9 @@
-"""One thread computes with several cores, and no other: where it runs, and how the others keep out of its way.
+"""Only one thread computes with several cores: where it runs, and how the others stay out of its way.
 
-torch's kernels share out their work by libgomp, which gives each thread that calls it workers of its own. As long as there
-are no more of them than cores, workers spin from one kernel to the next. A second thread with workers is enough, though it
-never computes again, and all of them sleep between kernels and must be woken for each (docs/decisions/0019). So
-whoever builds, asks or shows computes with one thread, which needs no workers, and a trial is made in a thread that ends,
-and its workers with it.
+torch's kernels run in parallel through libgomp, which gives each calling thread its own workers. As long as there are no
+more of them than cores, workers spin from one kernel to the next. A second thread with workers, even if it never computes
+again, makes all of them sleep between kernels, and each kernel must wake them (docs/decisions/0019). So threads that build,
+prepare or show compute with one thread, which needs no workers, and a trial runs in a thread that ends with its workers.
 """
 
 import threading
@@ -23,7 +22,7 @@ Answer = TypeVar("Answer")
 
 @contextmanager
 def without_workers() -> Iterator[None]:
-    """The calling thread computes alone from here on, and as before afterwards."""
+    """The calling thread computes without workers inside, and as before afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -33,8 +32,8 @@ def without_workers() -> Iterator[None]:
 
 
 def run_in_thread(work: Callable[[], None], stop: Stop, threads: int, while_waiting: Callable[[], None]) -> None:
-    """Runs `work` beside the main thread, which stays free to hear signals. A fault in it comes home with its traceback;
-    a fault while waiting (the terminal is gone) ends the work first."""
+    """Runs `work` in a thread, so that the main thread can handle signals. An error in it is raised here with its
+    traceback; an error while waiting (the terminal is gone) ends the work first."""
     faults: list[BaseException] = []
 
     def guarded() -> None:
@@ -50,7 +49,7 @@ def run_in_thread(work: Callable[[], None], stop: Stop, threads: int, while_wait
         while thread.is_alive():
             thread.join(0.1)
             while_waiting()
-    except (Exception, SystemExit):  # rich ends the program when its pipe is closed
+    except (Exception, SystemExit):  # rich exits when its pipe is closed
         stop.ask("the view failed")
         thread.join()
         raise
@@ -59,11 +58,11 @@ def run_in_thread(work: Callable[[], None], stop: Stop, threads: int, while_wait
 
 
 def ask_in_thread(question: Callable[[], Answer]) -> Answer:
-    """The answer of a trial, whose workers end with its thread."""
+    """Runs a trial in a thread and returns its answer; the workers end with the thread."""
 
     def asked() -> Answer:
         torch.set_num_threads(usable_cores())
         return question()
 
-    with without_workers(), ThreadPoolExecutor(1) as thread:  # leaving it waits, also after Ctrl-C: it may not go on alone
+    with without_workers(), ThreadPoolExecutor(1) as thread:  # exiting waits, also after Ctrl-C: it must not go on alone
         return thread.submit(asked).result()

@@ -1,1 +1,1 @@
-"""Runners place the roles; they hold no learning code."""
+"""Runners decide where the roles run; they contain no learning code."""

@@ -1,5 +1,5 @@
 """The environment alone: the same lanes, groups, threads, send and recv as in training, with random actions and nothing
-else. No training run can be faster, so its speed stands beside every other speed."""
+else. No training run can be faster, so its speed is reported beside every other speed."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from fastdqn.device.graphs import Graphed, as_it_is
 from fastdqn.env.base import LaneEnv
 from fastdqn.env.device_snake import DeviceSnake
 
-TICKS_AT_ONCE = 20  # of boards on a device, whose count is read after so many
+TICKS_AT_ONCE = 20  # of boards on a device: their step count is read once per so many ticks
 
 
 def env_alone(env: LaneEnv, seed: int, seconds: float = 2.0, warmup_ticks: int = 10) -> float:
@@ -29,7 +29,7 @@ def env_alone(env: LaneEnv, seed: int, seconds: float = 2.0, warmup_ticks: int =
 
 
 def player_of(env: LaneEnv, seed: int) -> Callable[[], int]:
-    """Plays every lane on at random, and says how many steps that was."""
+    """A function that plays every lane at random and returns the number of steps."""
     if isinstance(env, DeviceSnake):
         return BoardsAlone(env, seed).play
     rng = seeding.stream(seed, "env alone")
@@ -37,7 +37,7 @@ def player_of(env: LaneEnv, seed: int) -> Callable[[], int]:
 
 
 def play_at_random(env: LaneEnv, group: int, rng: np.random.Generator) -> int:
-    """One tick of one group; how many steps it was."""
+    """One tick of one group; returns its number of steps."""
     tick, lanes = env.recv(group), env.groups[group]
     steps = int((~tick.first).sum())  # before send: the tick is valid until then
     env.send(group, rng.integers(env.spec.num_actions, size=lanes.stop - lanes.start))

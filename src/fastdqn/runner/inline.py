@@ -13,7 +13,7 @@ from fastdqn.runner.ports import Parts, Stop
 
 
 class InlineRunner:
-    """Runs in a thread of its own, so that the main thread can hear signals while an emulator is busy in C."""
+    """Runs in its own thread, so that the main thread can handle signals while an emulator is busy in C."""
 
     def __init__(
         self,
@@ -28,10 +28,10 @@ class InlineRunner:
         self._on_row, self._on_score, self._on_note = on_row, on_score, on_note
         self._evaluator: Evaluator | None = None
         self._logged_step = 0
-        self.evaluated_share: float | None = None  # of the games of the evaluation that is going on
+        self.evaluated_share: float | None = None  # of the games of the current evaluation
 
     def run(self) -> str:
-        """Plays and learns until a limit, the target or a stop; says which."""
+        """Plays and learns until a limit, the target or a stop; returns which."""
         actor, meter = self.parts.actor, self.parts.meter
         log_due = Every(self.parts.config.log.every_steps)
         evaluation_due = Every(evaluation_interval(self.parts.config))
@@ -53,12 +53,12 @@ class InlineRunner:
 
     def start(self) -> None:
         parts = self.parts
-        use_device(parts.device)  # the thread that plays and learns is not the one that built
+        use_device(parts.device)  # this thread is not the one that built the parts
         parts.actor.start(seeding.lane_seeds(parts.config.seed, "env", parts.env.num_lanes))
         parts.meter.start()
 
     def round(self) -> None:
-        """One tick of every group, and the updates it earned."""
+        """One tick of every group, and the updates that are due."""
         parts, actor, learner, ratio = self.parts, self.parts.actor, self.parts.learner, self.parts.ratio
         for group in range(len(parts.env.groups)):
             self._count(*actor.step(group))
@@ -70,7 +70,7 @@ class InlineRunner:
                 ratio.trained(due)
 
     def settle(self) -> None:
-        """Waits for what is under way, so that the parts can be saved."""
+        """Waits for work in flight, so that the parts can be saved."""
         self._count(*self.parts.actor.settle())
         self.parts.learner.settle()
 
@@ -91,7 +91,7 @@ class InlineRunner:
         self._on_row(self.parts.meter.row(actor.steps, learner.updates, actor.epsilon, loss, q_mean))
 
     def evaluate(self) -> Score | None:
-        """Plays fresh games with the weights as they are; training stands still meanwhile."""
+        """Plays new games with the current weights; training waits."""
         parts, config = self.parts, self.parts.config.evaluator
         began = time.perf_counter()
         lanes = min(config.lanes, config.episodes)

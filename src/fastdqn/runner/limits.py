@@ -1,13 +1,13 @@
-"""When a run ends, and when it evaluates on the way."""
+"""When a run ends, and when it evaluates."""
 
 from fastdqn.config import Config, LimitsConfig
 
-EVALUATIONS_TOWARDS_TARGET = 20  # per run, when a target is set and no interval
+EVALUATIONS_TOWARDS_TARGET = 20  # per run, when a target is set but no interval
 
 
 class Limits:
-    """`round_steps` is how many steps one round of the loop may take: a run ends before the round that would go beyond
-    its step limit, except that there is always one."""
+    """`round_steps` is the most steps one round of the loop may take: a run ends before a round that could exceed its
+    step limit, but there is always one round."""
 
     def __init__(self, config: LimitsConfig, round_steps: int = 1) -> None:
         self._limits = config
@@ -56,7 +56,7 @@ class Every:
 
 
 def evaluation_interval(config: Config) -> int:
-    """Steps between two evaluations, 0 for none on the way."""
+    """Steps between two evaluations, 0 for none during training."""
     if config.evaluator.every_steps or config.limits.target is None:
         return config.evaluator.every_steps
     return max(1, (config.limits.steps or 1_000_000) // EVALUATIONS_TOWARDS_TARGET)

@@ -1,4 +1,4 @@
-"""What a runner is given (Parts), and the small objects roles talk through when they share a process."""
+"""What a runner is given (Parts), and the small objects that connect roles in one process."""
 
 import threading
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class ReplaySink:
 
 @dataclass
 class Parts:
-    """Everything one run is made of, built by build.py from config and switches."""
+    """All parts of a run, built by build.py from config and switches."""
 
     config: Config
     spec: EnvSpec
@@ -63,7 +63,7 @@ class Parts:
     notes: list[str]  # what was decided for the user, one line each
 
     def stateful(self) -> dict[str, Any]:
-        """Every part that holds state, by name: what a checkpoint must keep."""
+        """Every part that holds state, by name: what a checkpoint must save."""
         return {
             "env": self.env,
             "actor": self.actor,
@@ -79,7 +79,7 @@ class Parts:
 
 @dataclass
 class Trainer:
-    """What a learner in a process of its own is made of."""
+    """The parts of a learner in its own process."""
 
     config: Config
     spec: EnvSpec

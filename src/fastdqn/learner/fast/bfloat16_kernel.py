@@ -1,7 +1,7 @@
-"""bfloat16 in compiled loops. Numba has no such float: it is an uint16 there, the upper half of a float32.
+"""Support for bfloat16 in compiled loops. Numba has no such dtype: it is a uint16 there, the upper half of a float32.
 
-A loop that reads with `to_float32` and writes with `in_dtype_of` is compiled for float32 and for bfloat16. Numba keeps
-what it has compiled by the file of the loop alone: after a change here, touch the files of the loops.
+A loop that reads with `to_float32` and writes with `in_dtype_of` is compiled for float32 and for bfloat16. Numba's cache
+checks the file of the loop only: after a change here, touch the files of the loops.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from numba.extending import intrinsic, overload
 
 from fastdqn.device.kernel import loose_kernel
 
-HALF = np.uint32(0x7FFF)  # one less than half of what the lower 16 bits hold
+HALF = np.uint32(0x7FFF)  # one less than half the range of the lower 16 bits
 NOT_A_NUMBER = np.uint16(0x7FC0)
 
 
@@ -37,20 +37,20 @@ def _bits_of(typing: Any, number: Any) -> Any:
     return types.uint32(types.float32), cast
 
 
-to_float32: Any = intrinsic(_to_float32)  # a float32 from itself or from its upper half
+to_float32: Any = intrinsic(_to_float32)  # from float32 or bfloat16
 bits_of: Any = intrinsic(_bits_of)
 
 
 @loose_kernel
 def to_bfloat16(number: float) -> np.uint16:
-    """To the nearest number with half the bits, ties to even, as torch rounds."""
+    """Rounds to nearest, ties to even, as torch does."""
     bits = bits_of(number)
     rounded = np.uint16((bits + HALF + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
     return NOT_A_NUMBER if number != number else rounded
 
 
 def in_dtype_of(example: Any, number: Any) -> Any:
-    """A float32 as it is, or shortened where `example` is short."""
+    """The float32 `number` itself, or rounded to bfloat16 if `example` is bfloat16."""
     raise TypeError("for compiled loops")
 
 

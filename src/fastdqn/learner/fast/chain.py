@@ -1,11 +1,10 @@
-"""A network as a chain of layers whose forward and backward passes are hand-written (hand_written.py puts them together).
+"""A network as a chain of layers whose forward and backward passes are hand-written (used by hand_written.py).
 
     y = x W' + b        dx = dy W       dW = dy' x      db = sum of dy
     y = max(x, 0)       dx = dy where y > 0
 
-Passes use the network's own weights in float32, and bfloat16 copies otherwise. Where the
-network scales its input, the first weights are scaled instead: they are fewer than the pixels, and bytes are exact in every
-format.
+Passes use the network's own weights in float32, and bfloat16 copies otherwise. If the network scales its input, the first
+weights are scaled instead: they are fewer than the pixels, and bytes are exact in every dtype.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +23,12 @@ Layers = list[tuple[nn.Module, bool]]  # a layer with weights (or Flatten), and 
 
 
 def chain_of(network: QNetwork) -> Layers | None:
-    """The network's layers, or None: one of the user's own may be anything."""
+    """The network's layers, or None if they are no such chain, as in some user-defined networks."""
     return None if why_no_chain(network) else _with_relus(network.layers)
 
 
 def why_no_chain(network: QNetwork) -> str:
-    """Why the network is no chain of layers that are known here, or the empty string."""
+    """Why the network is not a chain of supported layers, or the empty string."""
     if not network.layers:
         return network.why_no_layers
     strange = next((layer for layer in network.layers if not _is_known(layer)), None)
@@ -39,9 +38,9 @@ def why_no_chain(network: QNetwork) -> str:
     if chain is None or type(chain[-1][0]) not in (nn.Linear, Dueling) or chain[-1][1]:
         return "it is no chain of layers and ReLUs that ends with a linear layer"
     kinds = [type(layer) for layer, _ in chain if type(layer) is not nn.Flatten]
-    if kinds[0] not in (nn.Linear, nn.Conv2d):  # the input's scale is put into the first weights
+    if kinds[0] not in (nn.Linear, nn.Conv2d):  # the first weights include the input's scale
         return f"its first layer is a {kinds[0].__name__}"
-    if nn.Flatten in [type(layer) for layer, _ in chain[_first_product(chain) :]]:  # a row of a batch is a matrix there
+    if nn.Flatten in [type(layer) for layer, _ in chain[_first_product(chain) :]]:  # each sample would be a matrix there
         return "it has a linear layer before it flattens"
     weights = [weight for layer, _ in chain for weight in layer.parameters()]
     if len({id(weight) for weight in weights}) < len(weights):  # their gradients would have to be added
@@ -52,7 +51,7 @@ def why_no_chain(network: QNetwork) -> str:
 
 
 def _with_relus(layers: Sequence[nn.Module]) -> Layers | None:
-    """ReLUs joined to the layers that they follow; None where one follows nothing."""
+    """ReLUs merged with the layers that they follow; None if one follows no layer."""
     chain: Layers = []
     for layer in layers:
         if type(layer) is not nn.ReLU:
@@ -69,7 +68,7 @@ def _first_product(chain: Layers) -> int:
 
 
 def _is_known(layer: nn.Module) -> bool:
-    """A linear layer or convolution with a bias, a layer norm or dueling end of ours, a Flatten of all but the batch."""
+    """A linear layer or convolution with a bias, a layer norm or dueling layer of ours, a Flatten of all but the batch."""
     if type(layer) is nn.ReLU or type(layer) is Dueling:
         return True
     if type(layer) is nn.Flatten:
@@ -82,11 +81,11 @@ def _is_known(layer: nn.Module) -> bool:
 
 
 class Chain:
-    """Passes through a network's layers, with its weights as they are computed with."""
+    """Passes through a network's layers, with its weights in the dtype of the passes."""
 
     def __init__(self, network: QNetwork, dtype: torch.dtype, fold: bool = False, bfloat16_gradients: bool = False) -> None:
-        """`fold`: the first convolution reads blocks of pixels as channels (folding.py), where it can. `bfloat16_gradients`:
-        those of products stay in `dtype`, in `gradients` and not in the weights' own `grad`."""
+        """`fold`: the first convolution reads blocks of pixels as channels (folding.py), if it can. `bfloat16_gradients`:
+        those of linear layers' weights stay in `dtype`, in `gradients` and not in the weights' own `grad`."""
         chain = chain_of(network)
         assert chain is not None, "build.py asks why_not_by_hand first"
         self._outputs = network.head.outputs
@@ -102,11 +101,11 @@ class Chain:
         cast = iter(self._copies.cast)
         self._cast = [[next(cast) for _ in own] for own in self._own]
         for number, (layer, _) in enumerate(chain):
-            if isinstance(layer, nn.LayerNorm):  # computed in float32, and so are its weights
+            if isinstance(layer, nn.LayerNorm):  # computed in float32, with float32 weights
                 self._cast[number] = [weight.data for weight in self._own[number]]
         first = self._own[self._first][0]
         self._prepare = make_prepare(dtype, self._layout, first.device.type)
-        self._reworked = self._scale != 1.0 or self._folding is not None  # the first weights: no plain copy will do
+        self._reworked = self._scale != 1.0 or self._folding is not None  # the first weights: more than a cast
         if self._reworked:
             shape = first.shape if self._folding is None else self._folding.kernel_shape(first)
             layout = self._layout if self._folding is None else torch.channels_last
@@ -116,7 +115,7 @@ class Chain:
         self._bfloat16: dict[Tensor, Tensor] = {}  # weight -> its gradient, where that is bfloat16
         if bfloat16_gradients and dtype != torch.float32:
             products = [layer.weight for layer, _ in chain if isinstance(layer, nn.Linear)]
-            if self._reworked and products and products[0] is first:  # so is its gradient, in float32
+            if self._reworked and products and products[0] is first:  # its gradient is reworked too, in float32
                 products = products[1:]
             self._bfloat16 = {weight: torch.zeros_like(weight.data, dtype=dtype) for weight in products}
         self._moves = Moves(self.weights)
@@ -129,23 +128,23 @@ class Chain:
 
     @property
     def gradients(self) -> list[Tensor]:
-        """Where the backward pass leaves them: one for each of the weights."""
+        """The buffers that the backward pass fills: one for each of the weights."""
         return [self._gradient_of(weight) for weight in self.weights]
 
     @property
     def copies(self) -> list[Tensor | None]:
-        """The bfloat16 weights, for whoever keeps them up; None for those that are none, or more than a copy."""
+        """The bfloat16 weights, for the optimizer to update; None where there is none, or where it is more than a cast."""
         first = self._own[self._first][0] if self._reworked else None
         pairs = [pair for own, cast in zip(self._own, self._cast, strict=True) for pair in zip(own, cast, strict=True)]
         return [None if own is first or cast.dtype == own.dtype else cast for own, cast in pairs]
 
     def cast_weights(self) -> None:
-        """Casts, scales and folds the weights again, where the passes do not use them as they are."""
+        """Casts, scales and folds the weights again, unless the passes use them directly."""
         self._copies.take()
         self._rework_first()
 
     def keep_up(self) -> None:
-        """The same where somebody keeps up the `copies`, unless others have moved the weights."""
+        """The same if the optimizer updates the `copies`: casts them only if others have changed the weights."""
         self.cast_weights() if self.has_moved() else self._rework_first()
 
     def _rework_first(self) -> None:
@@ -157,24 +156,24 @@ class Chain:
         torch.mul(own, self._scale, out=cast)
 
     def has_moved(self) -> bool:
-        """Whether others have moved the weights since this was last asked."""
+        """Whether others have changed the weights since the last call."""
         return self._moves.seen()
 
     def prepared(self, state: Tensor) -> Tensor:
-        """The state in the format and layout that is computed in; not scaled, the first weights are."""
+        """The state in the dtype and memory layout of the passes; not scaled, the first weights are."""
         if self._folding is not None:
             return self._folding.image(state, self._dtype)
         return self._prepare(state)
 
     def outputs(self, x: Tensor) -> Tensor:
-        """As the network's own: (B, actions), or (B, actions, outputs)."""
+        """As QNetwork.outputs: (B, actions), or (B, actions, outputs)."""
         return self.shaped(self.forward(x)[-1])
 
     def shaped(self, last: Tensor) -> Tensor:
         return last if self._outputs == 1 else split(last, 1, -1, self._outputs)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """What goes into each layer, and last what comes out."""
+        """The input of each layer, then the output of the last."""
         passed = [x]
         for layer, cast in zip(self._layers, self._cast, strict=True):
             passed.append(layer.forward(passed[-1], cast))
@@ -183,7 +182,7 @@ class Chain:
     def backward(self, passed: Sequence[Tensor], grad_out: Tensor) -> None:
         """Fills the gradients of the network's weights from the gradient of the loss at its output."""
         for number in range(len(self._layers) - 1, self._first - 1, -1):
-            layer, goes_on = self._layers[number], number > self._first  # below the first weights nobody asks
+            layer, goes_on = self._layers[number], number > self._first  # no gradient is needed below the first weights
             if layer.relu:
                 grad_out = torch.ops.aten.threshold_backward(grad_out, passed[number + 1], 0)
             gradients = [self._gradient_of(weight) for weight in self._own[number]]
@@ -193,7 +192,7 @@ class Chain:
             first *= self._scale
 
     def _gradient_of(self, weight: Tensor) -> Tensor:
-        """The gradient's own memory: nothing is allocated for it after the first update."""
+        """The gradient's buffer: nothing is allocated for it after the first update."""
         if weight in self._bfloat16:
             return self._bfloat16[weight]
         if weight.grad is None:
@@ -202,7 +201,7 @@ class Chain:
 
 
 class Copies:
-    """The weights in another dtype: one buffer if they are one, so that one kernel copies them."""
+    """The weights in another dtype: in one buffer if the weights are, so that one kernel copies them."""
 
     def __init__(self, weights: list[Tensor], dtype: torch.dtype) -> None:
         own = [weight.data for weight in weights]
@@ -223,26 +222,26 @@ class Copies:
 
 
 class Moves:
-    """Sees when weights are copied or mixed into, as a target network's are. torch does not count what a fused optimizer or
-    a compiled loop does to them."""
+    """Detects when weights are changed by copy or lerp, as a target network's are. torch's version counter misses updates by
+    a fused optimizer or a compiled loop."""
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self._weights, self._versions = weights, list[int]()
 
     def seen(self) -> bool:
-        """Whether there was one since this was last asked; the first time there was."""
+        """Whether there was a change since the last call; True on the first call."""
         before, self._versions = self._versions, [weight._version for weight in self._weights]
         return before != self._versions
 
 
 class LayerPasses(Protocol):
-    """One layer's passes. `cast` are its weights in the dtype of the passes, `gradients` are to be filled."""
+    """One layer's passes. `cast` are its weights in the dtype of the passes, `gradients` are filled."""
 
-    relu: bool  # follows it
+    relu: bool  # whether one follows it
 
     def forward(self, x: Tensor, cast: list[Tensor]) -> Tensor: ...
     def backward(self, into: Tensor, grad_out: Tensor, cast: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
-        """Gives the gradient at its input, if the backward pass `goes_on` from there."""
+        """Returns the gradient at its input, if the backward pass `goes_on` from there."""
         ...
 
 
@@ -265,7 +264,7 @@ class LinearLayer:
     def forward(self, x: Tensor, cast: list[Tensor]) -> Tensor:
         weight, bias = cast
         if self.relu:
-            return torch._addmm_activation(bias, x, weight.t())  # a product, then ReLU, in one kernel on a GPU
+            return torch._addmm_activation(bias, x, weight.t())  # matrix product and ReLU in one kernel on a GPU
         return torch.nn.functional.linear(x, weight, bias)
 
     def backward(self, into: Tensor, grad_out: Tensor, cast: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
@@ -280,7 +279,7 @@ class ConvLayer:
         assert isinstance(layer, nn.Conv2d)
         self.relu, self._folding = relu, folding
         stride = (1, 1) if folding is not None else layer.stride
-        padding: Any = layer.padding  # never a word: chain_of leaves those alone
+        padding: Any = layer.padding  # never a string: chain_of rejects those
         self._stride, self._padding, self._dilation, self._groups = stride, padding, layer.dilation, layer.groups
         self._ones: dict[int, Tensor] = {}
 
@@ -305,7 +304,7 @@ class ConvLayer:
         return back if goes_on else grad_out
 
     def _sums(self, grad_out: Tensor) -> Tensor:
-        """Of each channel, as a product with ones: torch's own sum over images takes longer than the convolution."""
+        """Sum per channel, as a matrix product with ones: torch's sum over images takes longer than the convolution."""
         by_channel = grad_out.permute(0, 2, 3, 1).flatten(0, 2)  # (B * height * width, channels), a view
         rows = len(by_channel)
         if rows not in self._ones:
@@ -323,7 +322,7 @@ class LayerNormLayer:
         return out.relu_() if self.relu else out
 
     def backward(self, into: Tensor, grad_out: Tensor, cast: list[Tensor], gradients: list[Tensor], goes_on: bool) -> Tensor:
-        """The row's mean and spread are worked out anew: that is less than keeping them."""
+        """Mean and rstd of each row are recomputed: that is cheaper than keeping them."""
         _, mean, spread = self._normed(into.float(), cast)
         back, of_weight, of_bias = torch.ops.aten.native_layer_norm_backward(
             grad_out.float(), into.float(), self._shape, mean, spread, *cast, [goes_on, True, True]
@@ -366,7 +365,7 @@ _STEPS: dict[type[nn.Module], Callable[[nn.Module, bool, Folding | None], LayerP
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> None:
-    """a @ b into float32, without a copy where torch can."""
+    """Computes a @ b into `out`, in its dtype, without a copy where torch can."""
     if a.dtype == out.dtype:
         torch.mm(a, b, out=out)
     elif a.is_cuda:

@@ -1,4 +1,4 @@
-"""Forward pass, loss and backward pass through torch.compile (switch `compile`), or without it where that fails."""
+"""Forward pass, loss and backward pass with torch.compile (switch `compile`), or without it if that fails."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from fastdqn.transition import Batch
 
 
 def compiled(forward: Forward, example: Batch, weights: list[torch.Tensor]) -> tuple[Forward, str]:
-    """The compiled function and an empty string, or the plain one and why. Compiling happens here, forwards and backwards on
-    the example, so that it takes no time of the training; it costs 5 to 30 seconds."""
+    """The compiled function and an empty string, or the plain one and the reason. Compiles here, with a forward and backward
+    pass on the example, so that it is not part of the training time; it takes 5 to 30 seconds."""
 
     def on_fields(known: tuple[torch.Tensor, ...], *fields: Any) -> Any:
         return forward(Batch._make([*fields, None]), *known)

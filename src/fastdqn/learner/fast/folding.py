@@ -1,4 +1,4 @@
-"""A convolution with long strides over few channels, as one over blocks of pixels (switch `folded_conv`).
+"""A convolution with a large stride over few channels, as one over blocks of pixels (switch `folded_conv`).
 
     8x8 kernels, stride 4, 4 channels of 84x84   =   2x2 kernels, stride 1, 64 channels of 21x21
 
@@ -9,7 +9,7 @@ CPU's bfloat16 instructions, have 64 channels to work on instead of 4.
 import torch
 from torch import Tensor, nn
 
-MOST_CHANNELS = 16  # with more the convolution is well fed already
+MOST_CHANNELS = 16  # with more the convolution is efficient already
 
 
 class Folding:
@@ -48,7 +48,7 @@ def split(tensor: Tensor, dim: int, *sizes: int) -> Tensor:
 
 
 def folding_of(layer: nn.Module) -> Folding | None:
-    """How this layer can be folded, if it can."""
+    """The folding of this layer, or None if it cannot be folded."""
     if type(layer) is not nn.Conv2d or layer.in_channels > MOST_CHANNELS or layer.groups != 1:
         return None
     side = layer.stride[0]

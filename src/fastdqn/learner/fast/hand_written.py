@@ -1,8 +1,8 @@
 """A hand-written backward pass (switch `hand_written`): the same gradients without autograd.
 
-Autograd keeps a graph, allocates every gradient anew and walks Python objects that are as slow as the arithmetic of a
-small network. Most networks here are chains of convolutions, ReLUs and linear layers, whose gradients fit on a page
-(chain.py).
+Autograd builds a graph, allocates every gradient anew and goes through Python objects, which takes as long as the
+arithmetic of a small network. Most networks here are chains of convolutions, ReLUs and linear layers, whose gradients fit
+on a page (chain.py).
 """
 
 import torch
@@ -19,14 +19,14 @@ from fastdqn.transition import Batch
 
 
 def why_not_by_hand(network: QNetwork) -> str:
-    """Why this network is no such chain, or the empty string; a network of the user's own may be anything."""
+    """Why this network is no such chain, as a user-defined one may not be; or the empty string."""
     if not all(weight.requires_grad for weight in network.parameters()):
         return "some of its weights are frozen"
     return why_no_chain(network)
 
 
 class HandWritten:
-    """Backprop for chains. It joins passes where that is one product instead of two."""
+    """Backprop for chains. It joins passes where that makes one matrix product of two."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class HandWritten:
         dtype: torch.dtype = torch.float32,
         fold: bool = False,
     ) -> None:
-        """`dtype` is what the passes are computed in; weights, their gradients and the loss are float32. `fold`: the first
-        convolution is folded (folding.py)."""
+        """`dtype` is that of the passes; weights and loss are float32, and so are gradients unless the optimizer takes
+        bfloat16. `fold`: the first convolution is folded (folding.py)."""
         self._mine = Chain(online, dtype, fold, bfloat16_gradients=isinstance(optimizer, OnePass))
         self._theirs = self._mine if target is online else Chain(target, dtype, fold)
         self._rule, self._dtype = loss.bootstrap, dtype
@@ -61,7 +61,7 @@ class HandWritten:
         mine, theirs, size = self._mine, self._theirs, len(batch.action)
         self._cast_weights()
         self.follow_target()
-        if self._rule.needs_online_next:  # one pass for both states: the second half is the next one's
+        if self._rule.needs_online_next:  # one pass for both: the second half is the next states
             both = mine.forward(mine.prepared(torch.cat([batch.state, batch.next_state])))
             passed, next_state = [values[:size] for values in both], both[0][size:]
             online_next = mine.shaped(both[-1][size:])
@@ -79,7 +79,7 @@ class HandWritten:
         return learned
 
     def follow_target(self) -> None:
-        """Casts the target network's weights again if they moved. Not in a graph: its recording would decide for all."""
+        """Casts the target network's weights again if they changed. Not during graph capture, which would fix the choice."""
         recording = self._weight.is_cuda and torch.cuda.is_current_stream_capturing()
         if self._theirs is not self._mine and not recording and self._theirs.has_moved():
             self._theirs.cast_weights()

@@ -13,7 +13,7 @@ def bytes_to_channels_last(images: np.ndarray, out: np.ndarray) -> None:
     bits = row.view(np.uint32)
     for b in range(size):
         for y in range(height):
-            if channels == 4:  # written out, so that four bytes are one step
+            if channels == 4:  # unrolled, so that four bytes are one step
                 for x in range(width):
                     row[4 * x] = images[b, 0, y, x]
                     row[4 * x + 1] = images[b, 1, y, x]

@@ -1,7 +1,7 @@
-"""Images as the first layer wants them: in the format and layout that the passes are computed in.
+"""Images as the first layer needs them: in the dtype and memory layout of the passes.
 
-On a CPU bytes become bfloat16 with their channels last in one compiled walk; torch needs two, the second of them across the
-whole image.
+On a CPU bytes become channels-last bfloat16 in one compiled pass over memory; torch needs two, the second of them across
+the whole image.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
-"""Backprop of a small fully connected network on a CPU (switch `lean_mlp`): torch's products, compiled loops between them.
+"""Backprop of a small fully connected network on a CPU (switch `lean_mlp`): torch's matrix products and compiled loops.
 
-An update of two layers of 256 is half a millisecond of matrix products, and as much again goes into the hundred small calls
-around them. Here it is twenty calls into buffers that stay, and the first layer skips the zeros of its input: a snake's
-board is empty but for a few cells. The numbers are those of hand_written.py up to the order of sums.
+An update of two layers of 256 is half a millisecond of matrix products, and the hundred small calls around them take as
+long again. Here it is twenty calls into fixed buffers, and the first layer skips zeros in its input: a Snake board is
+empty but for a few cells. The results are those of hand_written.py up to the order of summation.
 
-The weights stay torch's, in torch's memory: the evaluator, the model file and the checkpoint see no difference.
+The weights stay in torch's tensors: the evaluator, the model file and the checkpoint see no difference.
 """
 
 import re
@@ -28,12 +28,12 @@ from fastdqn.learner.network import QNetwork
 from fastdqn.learner.passes import Passes
 from fastdqn.transition import Batch
 
-MANY = 16  # outputs of the last layer: more are a product
+MANY = 16  # outputs of the last layer: with more it is a matrix product
 
 
 def can_be_lean(network: QNetwork) -> bool:
-    """Whether it is hidden layers, each followed by a ReLU or by a layer norm and a ReLU, then a linear layer or a dueling
-    end; before them it may flatten."""
+    """Whether it is an optional Flatten, then hidden layers, each followed by a ReLU or by a layer norm and a ReLU, then a
+    linear or dueling layer."""
     if why_not_by_hand(network):
         return False
     letters = {nn.Flatten: "F", nn.Linear: "L", nn.LayerNorm: "N", nn.ReLU: "R", Dueling: "D"}
@@ -57,13 +57,13 @@ def layers_of(network: QNetwork) -> tuple[list[Hidden], nn.Linear | Dueling]:
 
 
 def lay_out_first_layer(network: QNetwork) -> None:
-    """The weights of one input side by side in memory, so that a zero input skips a whole line of them."""
+    """Makes the weights of one input contiguous in memory, so that a zero input skips a whole row of them."""
     first = layers_of(network)[0][0].linear
     first.weight.data = first.weight.data.t().contiguous().t()
 
 
 class Buffer:
-    """The same numbers as torch's products and the compiled loops see them."""
+    """The same memory as a tensor for torch and as an array for the compiled loops."""
 
     def __init__(self, rows: int, width: int, dtype: torch.dtype = torch.float32) -> None:
         self.tensor = torch.zeros(rows, width, dtype=dtype)
@@ -76,7 +76,7 @@ class Buffer:
 
 
 class Norm:
-    """A layer norm with the ReLU behind it, and what its backward pass needs of the last pass."""
+    """A layer norm with the ReLU after it, and what its backward pass needs from the last forward pass."""
 
     def __init__(self, layer: nn.LayerNorm, rows: int) -> None:
         from fastdqn.learner.fast import lean_kernels
@@ -91,23 +91,23 @@ class Norm:
     def backward(
         self, grad_out: np.ndarray, out: np.ndarray, gradients: Sequence[np.ndarray], bias_below: np.ndarray
     ) -> None:
-        """Of the first rows of the last pass."""
+        """For the first rows of the last forward pass."""
         rows, (of_weight, of_bias) = len(grad_out), gradients
         passed = (self._weight, self._normed[:rows], self._spread[:rows])
         self._kernels.through_norm_and_relu(grad_out, out, *passed, of_weight, of_bias, bias_below)
 
 
 class LeanNetwork:
-    """A forward pass into buffers of its own, which the next pass of as many rows overwrites."""
+    """A forward pass into its own buffers, which the next pass of as many rows overwrites."""
 
     def __init__(self, network: QNetwork, dtype: torch.dtype = torch.float32) -> None:
-        """`dtype` is that of the products and of what goes into them. The first layer, most of whose inputs are zero, is no
-        product, and neither is a last one of few outputs: they are summed in float32, as the product of a larger one is."""
+        """`dtype` is that of the matrix products and their inputs. The first layer, most of whose inputs are zero, and a
+        last layer of few outputs are no matrix products: they are summed in float32, as is that of a larger last layer."""
         from fastdqn.learner.fast import lean_kernels  # here, because importing numba takes half a second
 
         self._kernels = lean_kernels
         self.hidden, self.end = layers, end = layers_of(network)
-        self.dtype = dtype if len(layers) > 1 else torch.float32  # without a product there is nothing to cast
+        self.dtype = dtype if len(layers) > 1 else torch.float32  # without a matrix product there is nothing to cast
         self.scale = float(network.scale)
         self.head = network.head
         outputs = end.num_actions * end.outputs if isinstance(end, Dueling) else end.out_features
@@ -129,26 +129,26 @@ class LeanNetwork:
 
     @property
     def copies(self) -> list[Tensor | None]:
-        """The bfloat16 weights, for whoever keeps them up; None where there are none."""
+        """The bfloat16 weights, for the optimizer to update; None where there is none."""
         short = dict(zip(self._of_products, self._copies.cast, strict=True)) if self.dtype != torch.float32 else {}
         return [short.get(weight) for weight in self.own_weights]
 
     def follow(self) -> None:
-        """Casts the weights again if others have moved them."""
+        """Casts the weights again if others have changed them."""
         if self._moves.seen():
             self._copies.take()
 
     def _take_last_layer(self) -> None:
-        """Weight (outputs, width) and bias; of a dueling end those of the linear layer that does the same."""
+        """Weight (outputs, width) and bias; of a dueling layer those of the equivalent linear layer."""
         self.last = self._of_end if isinstance(self.end, nn.Linear) else self.end.as_linear(self._of_end)
         self.last_arrays = self.last[0].numpy(), self.last[1].numpy()
 
     def shaped(self, last: Tensor) -> Tensor:
-        """As the network's own outputs: (B, actions), or (B, actions, outputs)."""
+        """As QNetwork.outputs: (B, actions), or (B, actions, outputs)."""
         return last if self.head.outputs == 1 else torch.unflatten(last, 1, (-1, self.head.outputs))
 
     def forward(self, *states: np.ndarray) -> list[Buffer]:
-        """What comes out of each layer, for all states one after the other: (rows, width), the last (rows, actions)."""
+        """The output of each layer, for all states concatenated: (rows, width), the last (rows, actions)."""
         if isinstance(self.end, Dueling):
             self._take_last_layer()
         rows = sum(len(some) for some in states)
@@ -171,13 +171,13 @@ class LeanNetwork:
         return outs
 
     def buffers(self, rows: int) -> list[Buffer]:
-        """For what comes out of each layer, or for the gradients there."""
+        """For the output of each layer, or for the gradients there."""
         if rows not in self._buffers:
             self._buffers[rows] = self.new_buffers(rows)
         return self._buffers[rows]
 
     def norms(self, rows: int) -> list[Norm | None]:
-        """Of each hidden layer, if it has one."""
+        """The norm of each hidden layer, if it has one."""
         if rows not in self._norms:
             self._norms[rows] = [None if layer.norm is None else Norm(layer.norm, rows) for layer in self.hidden]
         return self._norms[rows]
@@ -201,13 +201,13 @@ def make_lean_greedy(network: QNetwork) -> Greedy:
 
 
 class Views(NamedTuple):
-    """What an update of so many rows finds of the last pass: made once, because the buffers stay where they are."""
+    """Views of the last forward pass, for one batch size: made once, because the buffers are fixed."""
 
     outs: list[Buffer]  # of each layer, for the states
     norms: list[Norm | None]
     grads_out: list[Buffer]  # at each layer: filled by the backward pass
     online: Tensor  # the outputs for the states
-    online_next: Tensor | None  # and for the next ones, if the bootstrap rule asks for them
+    online_next: Tensor | None  # and for the next states, if the bootstrap rule needs them
 
 
 class Lean:
@@ -229,7 +229,7 @@ class Lean:
         self._optimizer = optimizer
         layers, widths, dtype = self._mine.hidden, self._mine.widths, self._mine.dtype
         inputs = layers[0].linear.in_features
-        self._gradients = [Buffer(inputs, widths[0])]  # turned, as the first layer's weights lie in memory
+        self._gradients = [Buffer(inputs, widths[0])]  # transposed, as the first layer's weights are in memory
         self._gradients += [Buffer(out, into, dtype) for into, out in pairwise(widths[:-1])]
         self._gradients += [Buffer(widths[-1], widths[-2])]
         self._bias_gradients = [np.zeros(width, np.float32) for width in widths]
@@ -240,14 +240,14 @@ class Lean:
         self._leave_gradients()
 
     def _leave_gradients(self) -> None:
-        """With the optimizer, and where torch keeps those that are float32: the buffers themselves, so once is enough."""
+        """Gives the gradient buffers to the optimizer, and float32 ones to the weights' `grad`; they are fixed, so once."""
         gradients: list[Tensor] = []
         for number, bias in enumerate(self._bias_gradients):
             gradient = self._gradients[number].tensor
             gradients += [gradient if number else gradient.t(), torch.from_numpy(bias)]
             gradients += map(torch.from_numpy, self._norm_gradients[number])
         end = self._mine.end
-        if isinstance(end, Dueling):  # it has weights of its own, whose gradients are worked out from those of its layer
+        if isinstance(end, Dueling):  # gradients of its own weights are computed from those of its linear layer
             gradients[-2:] = self._of_end = [torch.zeros_like(weight.data) for weight in end.parameters()]
         weights = self._mine.own_weights
         for weight, its_gradient in zip(weights, gradients, strict=True):
@@ -256,10 +256,10 @@ class Lean:
         self._optimizer.take(weights, gradients, self._mine.copies)
 
     def follow_target(self) -> None:
-        """Nothing to do here: it is looked at before every pass."""
+        """Nothing to do: the target network is checked before every pass."""
 
     def look_ahead(self, batch: Batch) -> tuple[Tensor, ...]:
-        """The target network's values; valid until it is asked again."""
+        """The target network's values; valid until the next call."""
         self._theirs.follow()
         if not self._rule.needs_target:
             return (self._theirs.shaped(self._theirs.forward(batch.next_state.numpy())[-1].tensor),)
@@ -271,9 +271,9 @@ class Lean:
         self._mine.follow()
         known = known or self.look_ahead(batch)
         if self._theirs is self._mine:
-            known = tuple(values.clone() for values in known)  # the next pass goes through the same buffers
+            known = tuple(values.clone() for values in known)  # the next pass overwrites the same buffers
         target_next, *target = known
-        if self._rule.needs_online_next:  # one pass for both states: the second half is the next one's
+        if self._rule.needs_online_next:  # one pass for both: the second half is the next states
             self._mine.forward(state, batch.next_state.numpy())
         else:
             self._mine.forward(state)
@@ -317,7 +317,7 @@ class Lean:
         kernels.first_layer_back(state.reshape(len(state), -1), mine.scale, grads_out[0].array, self._gradients[0].array)
 
     def _through_relu(self, number: int, grad_out: np.ndarray, out: np.ndarray, norm: Norm | None) -> None:
-        """Back through the ReLU of a hidden layer, and through the norm before it."""
+        """Backward pass through the ReLU of a hidden layer, and through the norm before it."""
         of_bias = self._bias_gradients[number]
         if norm is None:
             self._kernels.through_relu(grad_out, out, of_bias)

@@ -1,4 +1,4 @@
-"""The compiled loops of lean.py. Each walks its arrays once and allocates nothing.
+"""The compiled loops of lean.py. None of them allocates.
 
 Outputs of hidden layers and gradients there, `out` and `grad_out`, are float32 or bfloat16 (bfloat16_kernel.py); the
 network's values and the gradients that are summed here are float32.
@@ -19,10 +19,10 @@ def first_layer(
     weight: np.ndarray,  # (inputs, width)
     bias: np.ndarray,
     floor: float,  # 0 for a ReLU, minus infinity for none
-    line: np.ndarray,  # (width,): a place to sum a row in
+    line: np.ndarray,  # (width,): scratch space to sum a row in
     out: np.ndarray,
 ) -> None:
-    """out = max(states * scale @ weight + bias, floor), skipping zeros of the states."""
+    """`out` = max(states * scale @ weight + bias, floor), skipping zeros of the states."""
     width = len(bias)
     for row in range(len(states)):
         for j in range(width):
@@ -38,7 +38,7 @@ def first_layer(
 
 @loose_kernel
 def first_layer_back(states: np.ndarray, scale: float, grad_out: np.ndarray, weight: np.ndarray) -> None:
-    """weight = (states * scale).T @ grad_out: the gradient of first_layer's weight, skipping zeros of the states."""
+    """`weight` = (states * scale).T @ grad_out: the gradient of first_layer's weight, skipping zeros of the states."""
     width = grad_out.shape[1]
     weight[:] = ZERO
     for row in range(len(states)):
@@ -51,7 +51,7 @@ def first_layer_back(states: np.ndarray, scale: float, grad_out: np.ndarray, wei
 
 @loose_kernel
 def through_relu(grad_out: np.ndarray, out: np.ndarray, bias: np.ndarray) -> None:
-    """The gradient before a ReLU from the one behind it, in place; its sum over the rows is the bias's gradient."""
+    """The gradient at a ReLU's input from that at its output, in place; its sum over the rows is the bias gradient."""
     bias[:] = ZERO
     for row in range(len(grad_out)):
         for j in range(grad_out.shape[1]):
@@ -65,9 +65,9 @@ def norm_and_relu(
     weight: np.ndarray,
     bias: np.ndarray,
     eps: float,
-    out: np.ndarray,  # (rows, width): comes with the input, leaves with the output
-    normed: np.ndarray,  # (rows, width): filled for the backward pass: the input less its mean, over its spread
-    spread: np.ndarray,  # (rows,): filled with one over the spread
+    out: np.ndarray,  # (rows, width): the input, overwritten with the output
+    normed: np.ndarray,  # (rows, width): filled for the backward pass: (input - mean) / standard deviation
+    spread: np.ndarray,  # (rows,): filled with 1 / standard deviation
 ) -> None:
     """Layer norm, then ReLU."""
     width = np.float32(out.shape[1])
@@ -92,7 +92,7 @@ def through_norm_and_relu(
     weight: np.ndarray,
     normed: np.ndarray,
     spread: np.ndarray,
-    of_weight: np.ndarray,  # from here on filled
+    of_weight: np.ndarray,  # outputs from here on
     of_bias: np.ndarray,
     of_bias_below: np.ndarray,  # of the layer that the norm follows
 ) -> None:
@@ -117,7 +117,7 @@ def through_norm_and_relu(
 
 @loose_kernel
 def last_layer(below: np.ndarray, weight: np.ndarray, bias: np.ndarray, values: np.ndarray) -> None:
-    """values = below @ weight.T + bias, in float32. `weight` is (actions, width)."""
+    """`values` = below @ weight.T + bias, in float32. `weight` is (actions, width)."""
     for row in range(len(below)):
         for action in range(len(weight)):
             total = ZERO
@@ -128,11 +128,11 @@ def last_layer(below: np.ndarray, weight: np.ndarray, bias: np.ndarray, values: 
 
 @loose_kernel
 def last_layer_back(
-    grad_out: np.ndarray,  # (rows, actions): not zero for the action that was taken
-    below: np.ndarray,  # what went into the layer, behind a ReLU
+    grad_out: np.ndarray,  # (rows, actions): nonzero for the action taken
+    below: np.ndarray,  # the layer's input, after a ReLU
     weight: np.ndarray,
-    line: np.ndarray,  # (width,): a place to sum a row in
-    grad_below: np.ndarray,  # from here on filled: the gradient before that ReLU
+    line: np.ndarray,  # (width,): scratch space to sum a row in
+    grad_below: np.ndarray,  # outputs from here on: the gradient before that ReLU
     of_weight: np.ndarray,
     of_bias: np.ndarray,
     of_bias_below: np.ndarray,
@@ -145,7 +145,7 @@ def last_layer_back(
         line[:] = ZERO
         for action in range(len(weight)):
             value = grad_out[row, action]
-            if value != 0:  # not a number is not 0 either
+            if value != 0:  # also true for NaN
                 of_bias[action] += value
                 for j in range(width):
                     line[j] += value * weight[action, j]

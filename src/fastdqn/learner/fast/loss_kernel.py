@@ -9,7 +9,7 @@ from fastdqn.device.kernel import kernel
 def gradient_of(
     values: np.ndarray,  # (B, actions)
     next_values: np.ndarray,
-    choosing: np.ndarray,  # whose largest value says which of next_values counts
+    choosing: np.ndarray,  # its argmax selects one of next_values
     action: np.ndarray,  # (B,)
     returns: np.ndarray,
     discount: np.ndarray,
@@ -18,7 +18,7 @@ def gradient_of(
     gradient: np.ndarray,  # (B, actions): filled
     error: np.ndarray,  # (B,): filled with the TD errors
 ) -> tuple[float, float]:
-    """The loss and the mean value of the actions taken. Each number in float32, as torch computes it; sums in float64."""
+    """The loss and the mean value of the actions taken. Each sample is computed in float32, as in torch; sums in float64."""
     size = len(action)
     total, q_total = 0.0, 0.0
     for b in range(size):
@@ -41,17 +41,17 @@ def gradient_of(
 @kernel
 def c51_gradient_of(
     next_chances: np.ndarray,  # (B, actions, atoms)
-    choosing: np.ndarray,  # (B, actions): whose largest value says which next action counts
+    choosing: np.ndarray,  # (B, actions): its argmax is the next action
     log_chances: np.ndarray,  # (B, actions, atoms)
     support: np.ndarray,  # (atoms,)
     action: np.ndarray,  # (B,)
     returns: np.ndarray,
     discount: np.ndarray,
     weight: np.ndarray,
-    gradient: np.ndarray,  # (B, actions, atoms): comes with the chances, leaves with the gradient
+    gradient: np.ndarray,  # (B, actions, atoms): the probabilities, overwritten with the gradient
     error: np.ndarray,  # (B,): filled with the cross entropies
 ) -> tuple[float, float, float]:
-    """The loss, the mean value of the actions taken, and the mass of all TD targets that lay beyond the range."""
+    """The loss, the mean value of the actions taken, and the mass of all TD targets beyond the range."""
     size, _, atoms = next_chances.shape
     v_min, v_max = support[0], support[-1]
     step = (float(v_max) - float(v_min)) / (atoms - 1)

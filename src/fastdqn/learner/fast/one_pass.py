@@ -1,9 +1,9 @@
 """Adam and RMSprop on a CPU in one pass over memory (switch `one_pass_optimizer`).
 
 The 1.7 million weights of the Nature network, their two moments and their gradients are 27 MB, more than a core's caches: a
-step costs what reading and writing them costs. torch walks them once in fused Adam and seven times in RMSprop, after a walk
-that casts the gradients to float32 and before another that casts the weights to bfloat16. Here it is one walk, by all
-threads, in which gradients are taken as the backward pass left them and the bfloat16 weights are written on the way.
+step is bound by memory bandwidth. torch makes one pass over them in fused Adam and seven in RMSprop, after a pass that casts
+the gradients to float32 and before another that casts the weights to bfloat16. Here it is one pass, by all threads, which
+reads the gradients in the dtype of the backward pass and also writes the bfloat16 weights.
 """
 
 import math
@@ -21,48 +21,48 @@ from fastdqn.device.cores import usable_cores
 from fastdqn.learner.optimizer import options_of
 
 Views = tuple[np.ndarray | None, ...]  # weight, gradient, its two moments, bfloat16 copy or None; all flat
-SMALL = 200_000  # weights: fewer are walked by one thread
+SMALL = 200_000  # weights: fewer are updated by one thread
 
 
 class OnePass:
-    """What all of them do: torch's numbers, and torch's state under its names, in compiled loops over each weight as it lies
-    in memory."""
+    """The common part: torch's results, and torch's state under its names, in compiled loops over each weight in memory
+    order."""
 
     state: Any
     param_groups: list[dict[str, Any]]
 
     def lay_out(self, moments: tuple[str, str], kernel: Callable[..., None]) -> None:
-        """`moments` are the two numbers that are kept for each weight, by torch's names."""
+        """`moments` are torch's names of the two moments kept for each weight."""
         from fastdqn.learner.fast import one_pass_kernels  # here, because importing numba takes half a second
 
         self._squares, self._kernel, self._moments = one_pass_kernels.squares, kernel, moments
         self._weights: list[Tensor] = self.param_groups[0]["params"]
-        self._taken: Sequence[Tensor] | None = None  # gradients that lie where they always lie
+        self._taken: Sequence[Tensor] | None = None  # gradients in fixed buffers
         self._copies: Sequence[Tensor | None] = [None] * len(self._weights)
-        self._steps = torch.zeros(len(self._weights))  # of all weights, each of whose states holds its own
-        self._shares: list[list[Views]] = []  # what each thread walks
+        self._steps = torch.zeros(len(self._weights))  # of all weights; each weight's state has a view of its own
+        self._shares: list[list[Views]] = []  # what each thread updates
         self._gradients: list[Tensor] = []
         self._flat_gradients: list[np.ndarray] = []
         self._seen: tuple[Any, int, Sequence[Any]] = (None, 0, ())  # state, threads and gradients the views were made for
         self._threads: ThreadPoolExecutor | None = None
 
     def take(self, weights: Sequence[Tensor], gradients: Sequence[Tensor], copies: Sequence[Tensor | None]) -> None:
-        """For who leaves gradients elsewhere than in the weights' `grad`: where each weight's is found from now on, and its
-        bfloat16 copy to be kept up. The weights may come in any order."""
+        """For callers whose gradients are not in the weights' `grad`: from now on each weight's gradient is read from
+        `gradients`, and its bfloat16 copy in `copies` is updated. The weights may come in any order."""
         place = {weight: number for number, weight in enumerate(weights)}
         self._taken = [gradients[place[weight]] for weight in self._weights]
         self._copies = [copies[place[weight]] for weight in self._weights]
         self._seen = (None, 0, ())
 
     def clip(self, largest: float) -> None:
-        """As nn.utils.clip_grad_norm_; gradients that are short enough are not multiplied by 1."""
+        """As nn.utils.clip_grad_norm_; gradients within the limit are not multiplied by 1."""
         self._look_again()
         norm = math.sqrt(sum(self._squares(gradient) for gradient in self._flat_gradients))
-        if not norm + 1e-6 <= largest:  # not a number is not short enough
+        if not norm + 1e-6 <= largest:  # also true for NaN
             torch._foreach_mul_(self._gradients, largest / (norm + 1e-6))
 
     def numbers(self, group: dict[str, Any], step: float) -> tuple[float, ...]:
-        """What the kernel takes behind the views."""
+        """The kernel's arguments after the views."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -77,13 +77,13 @@ class OnePass:
         self._walk(mine, numbers)
         for walk in walking:
             walk.result()
-        if self._taken is None:  # the next ones lie elsewhere, and these are given back
+        if self._taken is None:  # the next ones are in other memory, and these are freed
             self._seen, self._shares, self._gradients, self._flat_gradients = (*self._seen[:2], ()), [], [], []
 
     step.hooked = True  # type: ignore[attr-defined]  # torch wraps every other step for its profiler
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Nothing to do where gradients are written over and not added to: they stay where the views found them."""
+        """Nothing to do for fixed buffers: their gradients are overwritten, not accumulated, and the views stay valid."""
         if self._taken is None:
             for weight in self._weights:
                 if weight.grad is not None:
@@ -94,8 +94,8 @@ class OnePass:
             self._kernel(*views, *numbers)
 
     def _look_again(self) -> None:
-        """Makes views of the gradients and the state if they are not those that were last seen: loading a state puts it
-        elsewhere, and autograd makes every gradient anew."""
+        """Makes views of the gradients and the state if they are not those last seen: loading a state replaces its tensors,
+        and autograd allocates every gradient anew."""
         found = self._taken if self._taken is not None else [weight.grad for weight in self._weights]
         moment, threads, gradients = self._seen
         moved = moment is None or moment is not self._first_moment()
@@ -106,7 +106,7 @@ class OnePass:
             self._look_at_state()
         self._gradients, views = [], []
         for weight, gradient, (flat, *others) in zip(self._weights, found, self._state_views, strict=True):
-            if gradient is not None:  # else nothing was learned of it
+            if gradient is not None:  # else the weight is skipped
                 self._gradients.append(laid_out_as(weight, gradient))
                 views.append((flat, flat_view(self._gradients[-1]), *others))
         self._flat_gradients = [some[1] for some in views if some[1] is not None]
@@ -116,7 +116,7 @@ class OnePass:
         self._seen = (self._first_moment(), threads, found)
 
     def _look_at_state(self) -> None:
-        """Makes it, as torch would, where there is none."""
+        """Makes views of the state, which is created, as torch would, where there is none."""
         self._state_views: list[Views] = []  # of each weight: itself, its two moments, its copy
         for number, (weight, copy) in enumerate(zip(self._weights, self._copies, strict=True)):
             own = self.state[weight]
@@ -140,7 +140,7 @@ class _Adam(OnePass):
 
 
 class OnePassAdam(_Adam, torch.optim.Adam):  # type: ignore[misc]
-    """torch's own Adam adds decayed weights to the gradient; here there is none, and AdamW is the one that decays."""
+    """No weight decay here, which torch's Adam would add to the gradient; AdamW is the one that decays weights."""
 
 
 class OnePassAdamW(_Adam, torch.optim.AdamW):  # type: ignore[misc]
@@ -170,18 +170,18 @@ def make_one_pass_optimizer(config: LearnerConfig, network: nn.Module) -> torch.
 
 
 def laid_out_as(weight: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient in the order in which the weight lies in memory: both are walked side by side."""
+    """The gradient in the weight's memory layout: both are read in memory order."""
     if gradient.stride() == weight.stride():
         return gradient
     return torch.empty_like(weight, dtype=gradient.dtype).copy_(gradient)
 
 
 def shared_out(views: Sequence[Views], threads: int) -> list[list[Views]]:
-    """Cuts flat views into so many shares of equal size, in their order; empty ones are left out."""
+    """Splits flat views into `threads` shares of equal size, in their order; empty ones are left out."""
     total = sum(_length(some) for some in views)
     ends = [total * (number + 1) // threads for number in range(threads)]
     shares: list[list[Views]] = [[] for _ in range(threads)]
-    start = 0  # of these views, among all numbers
+    start = 0  # of these views, among all elements
     for some in views:
         stop = start + _length(some)
         for number, end in enumerate(ends):
@@ -199,10 +199,10 @@ def _length(views: Views) -> int:
 
 
 def flat_view(tensor: Tensor) -> np.ndarray:
-    """All its numbers in the order they lie in memory, no copy."""
+    """All elements in memory order, no copy."""
     return as_array(tensor.detach().as_strided((tensor.numel(),), (1,)))
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """The same memory for compiled loops, which know bfloat16 by its bits (short_kernel.py)."""
+    """The same memory as an array for compiled loops, where bfloat16 is its bits (bfloat16_kernel.py)."""
     return np.asarray((tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy())

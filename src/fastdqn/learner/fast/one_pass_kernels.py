@@ -1,6 +1,6 @@
 """The compiled loops of one_pass.py: a step of Adam or RMSprop over flat weights, each number read once and written once.
 
-A gradient comes as float32 or as bfloat16 (short_kernel.py); `copy`, if there is one, takes the new weights as the latter.
+Gradients are float32 or bfloat16 (bfloat16_kernel.py); `copy`, if there is one, gets the new weights as bfloat16.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def adam(
         v = keep2 * square[i] + take2 * g * g
         mean[i] = m
         square[i] = v
-        moved = kept * weight[i] - step * m / (np.sqrt(v) + eps_)  # one division: it and the root are what takes the time
+        moved = kept * weight[i] - step * m / (np.sqrt(v) + eps_)  # one division: it and the root take most of the time
         weight[i] = moved
         if copy is not None:
             copy[i] = to_bfloat16(moved)
@@ -50,7 +50,7 @@ def rmsprop(
     alpha: float,
     eps: float,
 ) -> None:
-    """Centred: the spread of the gradients around their mean."""
+    """Centred: divides by the gradients' standard deviation around their mean."""
     step, eps_ = np.float32(lr), np.float32(eps)
     keep, take = np.float32(alpha), np.float32(1.0 - alpha)
     for i in range(len(weight)):
@@ -59,7 +59,7 @@ def rmsprop(
         m = mean[i] + take * (g - mean[i])
         square[i] = s
         mean[i] = m
-        spread = np.sqrt(max(s - m * m, np.float32(0)))  # rounding may leave less than nothing
+        spread = np.sqrt(max(s - m * m, np.float32(0)))  # rounding may make it negative
         moved = weight[i] - step * g / (spread + eps_)
         weight[i] = moved
         if copy is not None:

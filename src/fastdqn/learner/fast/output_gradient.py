@@ -1,8 +1,7 @@
-"""From the outputs of the networks to the gradient of the loss there: where the forward pass ends and a
-hand-written backward pass begins.
+"""The gradient of the loss at the network's outputs: where the forward pass ends and a hand-written backward pass begins.
 
-Any loss will do, by autograd over its few small tensors. On a CPU huber, mse and c51 have compiled twins: 128 rows of values
-are a microsecond of arithmetic, and the thirty torch calls for it take a hundred.
+Any loss works, by autograd over its few small tensors. On a CPU huber, mse and c51 have compiled versions: 128 rows of
+values are a microsecond of arithmetic, and the thirty torch calls for it take a hundred.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from fastdqn.learner.loss import Loss
 from fastdqn.learner.passes import Passes
 from fastdqn.transition import Batch
 
-# (passes, batch) -> (gradient of the batch's loss at passes.online, float32; what was learned)
+# (passes, batch) -> (gradient of the batch's loss at passes.online, float32; results of the update)
 OutputGradient = Callable[[Passes, Batch], tuple[Tensor, Learned]]
 
 
@@ -44,7 +43,7 @@ def compiled(loss: Loss) -> OutputGradient:
     huber = {"huber": True, "mse": False}[loss.name]
     filled: dict[
         torch.Size, tuple[Tensor, Tensor, np.ndarray, np.ndarray]
-    ] = {}  # the next batch of that size is put there too
+    ] = {}  # overwritten by the next batch of the same size
 
     def output_gradient(passes: Passes, batch: Batch) -> tuple[Tensor, Learned]:
         online = passes.online.float()

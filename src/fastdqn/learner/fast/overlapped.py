@@ -1,11 +1,11 @@
-"""The learner beside the actor on one GPU (switch `overlap`): updates in a stream of their own.
+"""Learner and actor concurrently on one GPU (switch `overlap`): updates run on their own CUDA stream.
 
     acting    .. act  store  draw(t)  take(t-1)  act  store  draw(t+1)  take(t) ..
     learning  ..... updates(t-1)  publish(t-1)  updates(t)  publish(t) ...........
 
-The ring is read and written in the acting stream only: batches are drawn there, into slots that the learning stream reads.
-The actor acts with a copy of the weights that is one call of `train` old, always: so a run can be repeated, whichever stream
-happens to be faster, and acting waits for updates only when it is a whole call ahead.
+The ring is read and written on the acting stream only: batches are drawn there, into slots that the learning stream reads.
+The actor always uses a copy of the weights that is one call of `train` old: so a run is reproducible, whichever stream is
+faster, and acting waits for updates only when it is a whole call ahead.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,13 +25,13 @@ from fastdqn.transition import Batch
 
 
 class Apart(NamedTuple):
-    """What actor and learner need to work side by side."""
+    """What actor and learner need to run concurrently."""
 
     streams: Streams
     acting: QNetwork  # the actor's own copy of the weights
 
     def after_updates(self, greedy: Greedy) -> Greedy:
-        """An evaluation sees all updates that were queued before it."""
+        """For evaluation: waits for all updates that were queued before."""
 
         def settled(states: np.ndarray) -> np.ndarray:
             self.streams.settle()
@@ -41,16 +41,16 @@ class Apart(NamedTuple):
 
 
 class OverlappedLearner(Learner):
-    """As Learner. `acting` is the network that the actor asks."""
+    """As Learner. `acting` is the network that the actor uses."""
 
     def __init__(
         self, *, streams: Streams, acting: nn.Module, launcher: Launcher, before: Callable[[], None], **how: Any
     ) -> None:
-        """`before`: what the host must do before each launch, which a graph leaves out."""
+        """`before`: host-side work before each launch, which a CUDA graph does not contain."""
         super().__init__(**how)
         self._streams, self._launcher, self._before = streams, launcher, before
         self._delayed = DelayedWeights(self.online, acting, streams)
-        self._slots: dict[int, Iterator[Slot]] = {}  # by number of updates: two each, in turns
+        self._slots: dict[int, Iterator[Slot]] = {}  # by number of updates: two each, alternating
 
     def train(self, updates: int) -> None:
         if updates <= 0:
@@ -93,7 +93,7 @@ class OverlappedLearner(Learner):
 
 
 class Slot:
-    """The batches of some updates: drawn in the acting stream, learned from in the other."""
+    """The batches of some updates: drawn on the acting stream, used on the learning stream."""
 
     def __init__(self, learner: Learner, size: int, streams: Streams, launcher: Launcher) -> None:
         self._learner, self._size, self._streams = learner, size, streams
@@ -119,7 +119,7 @@ class Slot:
 
 
 class DelayedWeights:
-    """Weights on their way from the learner to the actor: published in one stream, taken in the other."""
+    """Passes weights from the learner to the actor: published on one stream, copied on the other."""
 
     def __init__(self, online: nn.Module, acting: nn.Module, streams: Streams) -> None:
         self._online, self._acting = _tensors(online), _tensors(acting)
@@ -128,7 +128,7 @@ class DelayedWeights:
 
     @torch.no_grad()
     def pass_on(self) -> None:
-        """The actor takes what was published by the last call, then the newest weights are published."""
+        """The actor copies the weights that the last call published, then the newest weights are published."""
         with self._streams.acting():
             self._written.wait()
             torch._foreach_copy_(self._acting, self._published)
@@ -145,7 +145,7 @@ class DelayedWeights:
 
     @torch.no_grad()
     def load_state(self, state: dict[str, list[Tensor]] | None) -> None:
-        """Without one, of a run that had no board, the actor begins with the newest weights."""
+        """If None, from a run without delayed weights, the actor starts with the newest weights."""
         torch._foreach_copy_(self._acting, self._online if state is None else state["acting"])
         torch._foreach_copy_(self._published, self._online if state is None else state["published"])
 

@@ -9,14 +9,14 @@ import torch
 
 
 def autocast(device: str, dtype: torch.dtype) -> Callable[[], AbstractContextManager[Any]]:
-    """For the passes. No cache of cast weights: one made under no_grad, for the TD target, would be used for the
-    online network as well and carry no gradient."""
+    """For the passes. No cache of cast weights: one made under no_grad, for the TD target, would be reused for the
+    online network and carry no gradient."""
     device_type = device.partition(":")[0]
     return lambda: torch.autocast(device_type, dtype=dtype, cache_enabled=False)
 
 
 def set_tensor_cores(tf32: bool) -> None:
-    """For the whole process: float32 products of matrices and convolutions on tensor cores, or in full."""
+    """For the whole process: float32 matrix products and convolutions on tensor cores, or in full precision."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
 

@@ -1,7 +1,7 @@
-"""bfloat16 copies of the weights for autograd (switch `shadow_weights`): any network, without autocast.
+"""Copies of the weights in bfloat16 for autograd (switch `shadow_weights`): any network, without autocast.
 
-Autocast casts every weight at every use, and every gradient back. Here the passes go through a copy of the network whose
-products have bfloat16 weights, and the optimizer keeps those up. Norms, the last layer and whatever is not a plain linear
+Autocast casts every weight at every use, and every gradient back. Here the passes use a copy of the network with bfloat16
+weights, and the optimizer updates the bfloat16 copies. Norms, the last layer and everything that is not a plain linear
 layer or convolution stay float32 and share their memory with the network's own.
 """
 
@@ -20,13 +20,13 @@ from fastdqn.transition import Batch
 
 
 class Shadow:
-    """A network, the copy of it that is computed with, and their weights side by side."""
+    """The copy of a network that the passes use, and the pairs of own and copied weights."""
 
     def __init__(self, network: QNetwork, dtype: torch.dtype, example: Tensor) -> None:
-        """`example`: a few states. Whatever a network of the user's own raises in a pass, it raises here."""
+        """`example`: a few states. Errors that a user-defined network raises in a pass are raised here."""
         self.network = copy.deepcopy(network)
         for own_layer, layer in zip(network.modules(), self.network.modules(), strict=True):
-            layer._buffers = own_layer._buffers  # the same running means, wherever the passes go
+            layer._buffers = own_layer._buffers  # shared running means
         pairs = list(zip(network.parameters(), self.network.parameters(), strict=True))
         to_cast = _weights_to_cast(self.network, example)
         for own, weight in pairs:
@@ -45,7 +45,7 @@ class Shadow:
             raise ValueError("the network has weights that its forward does not use")
 
     def follow(self) -> None:
-        """Casts the weights again if others than a one-pass optimizer have moved them."""
+        """Casts the weights again if anything but a one-pass optimizer has changed them."""
         if self._moves.seen():
             self.cast_again()
 
@@ -68,7 +68,7 @@ _PLAIN: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, nn.Conv2d:
 
 
 def _weights_to_cast(network: QNetwork, example: Tensor) -> set[nn.Parameter]:
-    """Lets every layer take its input in the dtype of its weights; those that are to be bfloat16."""
+    """Makes every layer cast its input to the dtype of its weights; returns the weights that are to be bfloat16."""
     layers = [layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None]
     plain = [layer for layer in layers if type(layer) in _PLAIN]
     last = _last_layers(network, plain, example)
@@ -83,8 +83,8 @@ def _weights_to_cast(network: QNetwork, example: Tensor) -> set[nn.Parameter]:
 
 
 def _last_layers(network: QNetwork, layers: list[nn.Module], example: Tensor) -> list[nn.Module]:
-    """The layer that a pass calls last, and linear ones that are as wide as the answer or as one action's part of it: a
-    dueling network has two such ends."""
+    """The layer that a pass calls last, and linear layers as wide as the output or as one action's part of it: a dueling
+    network ends with two of them."""
     called = list[nn.Module]()
     hooks = [layer.register_forward_hook(lambda layer, given, answer: called.append(layer)) for layer in layers]
     with torch.no_grad(), network.evaluating():
@@ -100,7 +100,7 @@ def _in_float32(layer: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class ShadowAutograd(Autograd):
-    """Autograd through the copies: their gradients, left where the optimizer finds them."""
+    """Autograd through the copies; their gradients are written where the optimizer reads them."""
 
     def __init__(
         self, online: Shadow, target: Shadow, passes: PassesAndLoss, forward: Forward, optimizer: torch.optim.Optimizer
@@ -114,7 +114,7 @@ class ShadowAutograd(Autograd):
             copies = [weight.data if weight.dtype != own.dtype else None for own, weight in online.pairs]
             optimizer.take([own for own, _ in online.pairs], self._gradients, copies)
         else:
-            self._keep_up = online.cast_again  # torch does not count what its fused optimizers do to the weights
+            self._keep_up = online.cast_again  # torch's version counter misses updates by its fused optimizers
             for number, (own, _) in enumerate(online.pairs):
                 own.grad = self._gradients[number] = torch.zeros_like(own)
 

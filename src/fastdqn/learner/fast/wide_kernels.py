@@ -13,7 +13,7 @@ def adam(
     weights: Tensor, gradients: Tensor, means: Tensor, squares: Tensor, steps: Tensor, lr: Tensor, eps: float,
     betas: tuple[float, float] = (0.9, 0.999), decay: float = 0.0,
 ) -> None:  # fmt: skip
-    """One step of torch.optim.Adam, or of AdamW where weights decay. `steps` counts this one already."""
+    """One step of torch.optim.Adam, or of AdamW with weight decay. `steps` already counts this one."""
     size = weights.numel()
     logs = [math.log(beta) for beta in betas]
     _adam[(triton.cdiv(size, BLOCK),)](weights, gradients, means, squares, steps, lr, size, eps, decay, *betas, *logs, BLOCK)
@@ -40,7 +40,7 @@ def _adam(
     mean += (gradient - mean) * (1.0 - beta1)
     square = tl.load(squares + place, inside) * beta2 + gradient * gradient * (1.0 - beta2)
     step = tl.load(steps).to(tl.float64)
-    # In double precision: 1 - 0.999**1 in single keeps four digits
+    # In float64: 1 - 0.999**1 keeps four digits in float32
     correction1 = (1.0 - tl.exp(step * log_beta1)).to(tl.float32)
     correction2 = tl.sqrt(1.0 - tl.exp(step * log_beta2)).to(tl.float32)
     rate = tl.load(lr)
@@ -60,7 +60,7 @@ def _rmsprop(
     square = tl.load(squares + place, inside) * alpha + gradient * gradient * (1.0 - alpha)
     mean = tl.load(means + place, inside)
     mean += (gradient - mean) * (1.0 - alpha)
-    spread = tl.sqrt(tl.maximum(square - mean * mean, 0.0))  # rounding may leave less than nothing
+    spread = tl.sqrt(tl.maximum(square - mean * mean, 0.0))  # rounding may make it negative
     change = tl.load(lr) * gradient / (spread + eps)
     tl.store(weights + place, tl.load(weights + place, inside) - change, inside)
     tl.store(squares + place, square, inside)

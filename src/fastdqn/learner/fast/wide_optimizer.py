@@ -1,8 +1,7 @@
 """Adam and RMSprop over all weights at once, on the whole GPU (switch `wide_optimizer`).
 
-torch's fused Adam gives every block of a GPU 65,536 weights. The 1.7 million of the Nature network keep 26 of an H200's 132
-processors busy. Here the weights are one buffer (flat.py), walked by as many
-blocks as there are processors and more.
+torch's fused Adam gives every thread block 65,536 weights. The 1.7 million of the Nature network keep 26 of an H200's 132
+multiprocessors busy. Here the weights are one buffer (flat.py), updated by more blocks than there are multiprocessors.
 """
 
 from collections.abc import Callable
@@ -18,13 +17,13 @@ from fastdqn.learner.optimizer import ALPHA, options_of
 
 
 class Wide:
-    """What both do: torch's numbers, and torch's state under its names, walked by one kernel."""
+    """The common part: torch's results, and torch's state under its names, updated by one kernel."""
 
     state: Any
     param_groups: list[dict[str, Any]]
 
     def lay_out(self, moments: tuple[str, str], kernel: Callable[..., None]) -> None:
-        """`moments` are the two numbers that are kept for each weight, by torch's names."""
+        """`moments` are torch's names of the two moments kept for each weight."""
         weights: list[Tensor] = self.param_groups[0]["params"]
         flat, gradients = flat_of(weights), flat_of([weight.grad for weight in weights if weight.grad is not None])
         assert flat is not None, "lay_flat comes first"
@@ -58,7 +57,7 @@ class WideRMSprop(Wide, torch.optim.RMSprop):  # type: ignore[misc]
 
 
 def make_wide_optimizer(config: LearnerConfig, network: nn.Module) -> torch.optim.Optimizer:
-    """Moves the network's weights into one buffer. The learning rate is a tensor: a graph reads it there."""
+    """Moves the network's weights into one buffer. The learning rate is a tensor, which a CUDA graph reads."""
     from fastdqn.learner.fast import wide_kernels  # here, because most machines have no Triton
 
     kernels: dict[str, tuple[type[Any], tuple[str, str], Callable[..., None]]] = {

@@ -1,1 +1,1 @@
-"""Faster parts that take the place of the reference in the folder above (switches)."""
+"""Faster replacements for the reference parts in the folder above (switches)."""

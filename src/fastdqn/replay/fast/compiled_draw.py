@@ -1,5 +1,5 @@
 """Batches drawn in two compiled calls (switch `compiled_draw`): the same rows and the same bits as sampler.py and window.py,
-without the thirty small NumPy calls that cost more than the batch is large."""
+without the thirty small NumPy calls, which cost more than the work on the batch."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from fastdqn.transition import Batch
 
 
 class CompiledSampler(UniformSampler):
-    """Draws the same numbers from the same stream."""
+    """Draws the same numbers from the same random stream."""
 
     def draw(self, ring: Ring, batch_size: int, batches: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         from fastdqn.replay.fast.draw_kernels import choose_rows  # here, because importing numba takes half a second

@@ -1,7 +1,7 @@
-"""The rules of prioritised.py in tensors of a device: fixed shapes and no number read back, so that a graph may hold it.
+"""The rules of prioritised.py in tensors on a device: fixed shapes and nothing read back, so that a CUDA graph can hold it.
 
-In place of a tree there are two levels: blocks of 1,024 slots, and a sum for each. After a change the touched blocks are
-added up again; a draw scans the sums, then one block.
+Instead of a tree there are two levels: blocks of 1,024 slots, and a sum for each. After a change the sums of the affected
+blocks are recomputed; a draw scans the sums, then one block.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from fastdqn.replay.prioritised import SMALLEST, fitting
 from fastdqn.replay.ring import TAIL
 
 BLOCK = 1024
-AT_ONCE = 4096  # draws whose blocks are copied side by side: 32 MB
+AT_ONCE = 4096  # draws whose blocks are copied at once: 32 MB
 
 
 class DevicePriorities:
@@ -26,7 +26,7 @@ class DevicePriorities:
         self.slots = ring.num_lanes * ring.T
         numbers: dict[str, Any] = {"dtype": torch.float64, "device": ring.device}
         blocks = blocks_for(self.slots)
-        self._all = torch.zeros(blocks * BLOCK + 1, **numbers)  # the last one takes what is to be left out
+        self._all = torch.zeros(blocks * BLOCK + 1, **numbers)  # the last one takes writes to be ignored
         self.blocks = self._all[:-1].view(blocks, BLOCK)
         self.sums = torch.zeros(blocks, **numbers)
         self.maximum = torch.ones((), **numbers)
@@ -38,11 +38,11 @@ class DevicePriorities:
         return self._all[: self.slots]
 
     def opened(self, lanes: slice) -> None:
-        """Each of these lanes has just got a new row: another one has its n steps now, and one has lost the oldest frame of
-        its stack."""
+        """Each of these lanes got a new row: one more row has its n steps, and one has lost the oldest frame of its
+        stack."""
         ring, newest = self._ring, self._ring.W[lanes] - 1
         base, ready = ring.base[lanes], newest - self.n_step
-        slot = base + ready % ring.T  # where there is no such row yet: one that is 0
+        slot = base + ready % ring.T  # if there is no such row yet: one that is 0
         usable = (ready >= 0) & ((ring.flags[slot] & int(TAIL)) == 0)
         lost = base + (newest + self.stack - 1) % ring.T  # the slot of row newest - T + stack - 1
         slots = torch.cat([slot, lost])
@@ -61,20 +61,20 @@ class DevicePriorities:
         valid &= known & ((ring.flags[slot] & int(TAIL)) == 0) & (priority >= 0) & (priority < torch.inf)
         value = torch.where(valid, (priority.to(torch.float64) + SMALLEST) ** self.alpha, 0.0)
         place = torch.where(valid, slot, len(self._all) - 1)
-        # The largest of a row that comes twice: the one result that does not depend on the order of a GPU's threads
+        # The largest if a row occurs twice: the one result that does not depend on the order of a GPU's threads
         self._all.index_fill_(0, place, 0.0)
         self._all.scatter_reduce_(0, place, value, "amax")
         self.maximum.copy_(torch.maximum(self.maximum, value.amax()))
         self._add_up(slot)
 
     def draw(self, rng: CounterRng, batch_size: int, batches: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-        """(lane, row, weight), each (batches * batch_size,). While all are 0: some row, with weight 0."""
+        """(lane, row, weight), each (batches * batch_size,). If all priorities are 0: some row, with weight 0."""
         ring = self._ring
-        # Two rows, because a GPU scans a single long one in an order that varies
+        # Two rows, because a GPU's cumsum of a single long one is not deterministic
         ends = self.sums.expand(2, -1).cumsum(1)[0]
         number = fine_fraction(rng.bits(batches * batch_size)) * ends[-1]
         block = torch.searchsorted(ends, number, right=True).clamp(max=len(ends) - 1)
-        block = torch.where(self.sums[block] > 0, block, self.sums.argmax())  # a rounded end may point to an empty one
+        block = torch.where(self.sums[block] > 0, block, self.sums.argmax())  # rounding may select an empty one
         number = number - (ends - self.sums)[block]
         parts = [slice(start, start + AT_ONCE) for start in range(0, len(block), AT_ONCE)]
         slot = torch.cat([self._find(block[part], number[part]) for part in parts])
@@ -84,11 +84,11 @@ class DevicePriorities:
         return lane, row, self._weight(self._all[slot].view(batches, batch_size)).flatten()
 
     def state(self) -> dict[str, Any]:
-        """As PrioritisedSampler has it."""
+        """As the priorities in PrioritisedSampler.state."""
         return {"stored": self.stored.cpu().numpy().copy(), "maximum": float(self.maximum)}
 
     def load_state(self, state: dict[str, Any] | None) -> None:
-        """Of a ring that has loaded its own already. None: that of a uniform replay."""
+        """The ring has loaded its own state already. None: from a uniform replay."""
         ring = self._ring
         flags = ring.flags.view(ring.num_lanes, ring.T).cpu().numpy()
         stored, maximum = fitting(state, ring.rows_opened, flags, self.stack, self.n_step)
@@ -97,20 +97,20 @@ class DevicePriorities:
         self.sums.copy_(_added_up(self.blocks))
 
     def _find(self, block: Tensor, number: Tensor) -> Tensor:
-        """The slots in these blocks (B,) at which the running sum passes the numbers (B,). Never one that is 0: where
+        """The slots in these blocks (B,) at which the running sum passes the numbers (B,). Never one that is 0: if
         rounding leaves no other, the first that is not."""
         here = self.blocks[block]  # (B, BLOCK)
         passes = here.cumsum(1) > number.unsqueeze(1)
         return block * BLOCK + ((here > 0) * (1 + passes.to(torch.uint8))).argmax(1)
 
     def _weight(self, stored: Tensor) -> Tensor:
-        """(batches, B): (N P) ** -beta over the largest of each batch, in which N and the total cancel."""
+        """(batches, B): (N P) ** -beta divided by the largest of each batch, where N and the total cancel."""
         drawn = stored > 0
         least = torch.where(drawn, stored, torch.inf).amin(1, keepdim=True)
         return torch.where(drawn, (least / stored) ** self.beta, 0.0).to(torch.float32)
 
     def _add_up(self, slots: Tensor) -> None:
-        """The blocks of these slots; all of them where that is less. A block that is named twice gets the same sum twice."""
+        """Sums the blocks of these slots, or all if that is less. A block that occurs twice gets the same sum twice."""
         if len(slots) >= len(self.sums):
             self.sums.copy_(_added_up(self.blocks))
         else:
@@ -119,7 +119,7 @@ class DevicePriorities:
 
 
 def _added_up(blocks: Tensor) -> Tensor:
-    """Halves onto halves: the same bits however many blocks there are, which `sum` does not promise."""
+    """Adds halves to halves: the same bits for any number of blocks, which `sum` does not guarantee."""
     while blocks.shape[1] > 1:
         left, right = blocks.chunk(2, 1)
         blocks = left + right

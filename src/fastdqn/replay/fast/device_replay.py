@@ -1,4 +1,4 @@
-"""Replay on a device: blocks come from the host through pinned memory, batches stay where they are drawn."""
+"""Replay on a device: blocks are copied from the host through pinned memory, batches stay on the device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from fastdqn.transition import Batch, Block, DeviceBlock
 
 
 class DeviceReplay:
-    """A Replay whose batches are tensors of the ring's device."""
+    """A Replay whose batches are tensors on the ring's device."""
 
     def __init__(
         self,
@@ -29,12 +29,13 @@ class DeviceReplay:
         clip_rewards: bool,
         launcher: Launcher = as_it_is,
         sample: Callable[..., Batch] = device_window.sample,
+        window: Callable[..., Batch] = device_window.window,
         priorities: DevicePriorities | None = None,
     ) -> None:
-        """With `priorities` they choose the rows, and not `sample`."""
-        self._sample, self.priorities = sample, priorities
+        """With `priorities`, they draw the rows and `window` makes a batch of them; otherwise `sample` does both."""
+        self._sample, self._window, self.priorities = sample, window, priorities
         if priorities is not None:
-            ring.after_write.append(priorities.opened)  # whoever writes: a block's graph, or the actor's
+            ring.after_write.append(priorities.opened)  # for every writer: a block's graph, or the actor's
         self.ring, self.device_rng, self.stack, self.n_step, self._launcher = ring, rng, stack, n_step, launcher
         self._how: dict[str, Any] = {"stack": stack, "n_step": n_step, "gamma": gamma, "clip_rewards": clip_rewards}
         self._lobbies: dict[tuple[int, int], Lobby] = {}  # by group of lanes
@@ -52,11 +53,11 @@ class DeviceReplay:
         if len(self) == 0:
             raise ValueError("nothing to draw yet: no row has a full window")
         if self.priorities is not None:
-            return device_window.window(self.ring, *self.priorities.draw(self.device_rng, batch_size, batches), **self._how)
+            return self._window(self.ring, *self.priorities.draw(self.device_rng, batch_size, batches), **self._how)
         return self._sample(self.ring, self.device_rng, batches * batch_size, **self._how)
 
     def feedback(self, index: Tensor, priority: Tensor) -> None:
-        """Tensors of the ring's device. Ignored where draws are uniform."""
+        """Takes tensors on the ring's device. Ignored if draws are uniform."""
         if self.priorities is not None:
             self.priorities.feedback(index, priority)
 
@@ -84,10 +85,10 @@ class DeviceReplay:
 
 
 class Lobby:
-    """Where one group's blocks wait for the bus: a pinned copy on the host, and its twin on the device.
+    """Staging buffers for one group's blocks: a pinned buffer on the host, and its twin on the device.
 
-    The pinned copy may be overwritten once the device has read it, which `_read` tells; the twin may be, because the copy
-    into it is queued behind everything that read the last one."""
+    The pinned buffer may be overwritten once the device has read it (the event `_read`); the twin at any time, because the
+    copy into it is queued behind everything that read the last one."""
 
     def __init__(self, example: Block, ring: DeviceRing, launcher: Launcher) -> None:
         self._ring = ring
@@ -100,7 +101,7 @@ class Lobby:
 
     def append(self, block: Block) -> None:
         if self._read is not None:
-            self._read.synchronize()  # an event that was never recorded is done
+            self._read.synchronize()  # returns at once if the event was never recorded
         for name, value in _arrays(block).items():
             self._host[name].numpy()[...] = value
             self._twin[name].copy_(self._host[name], non_blocking=True)

@@ -1,7 +1,7 @@
-"""The ring of ring.py in the memory of a device (switch `device_ring`): the same rows, drawn from where the network is.
+"""The ring of ring.py in device memory (switch `device_ring`): the same rows, drawn on the network's device.
 
-Only the newest frame crosses the bus, once; batches never do. All shapes are fixed and no number is read back, so that
-appending and drawing may be part of a CUDA graph.
+Only the newest frame is copied from the host, once; batches never are. All shapes are fixed and nothing is read back, so
+that appending and drawing may be part of a CUDA graph.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ COLUMNS = ("obs", "action", "reward", "flags")
 
 
 class DeviceRing:
-    """L lanes of T rows each, as in ring.Ring. `rows_opened` is W as the host knows it, so that nobody asks the device."""
+    """L lanes of T rows each, as in ring.Ring. `rows_opened` is the host's copy of W, so nothing waits for the device."""
 
     def __init__(
         self, num_lanes: int, rows_per_lane: int, obs_shape: tuple[int, ...], obs_dtype: Any, device: str | torch.device
@@ -34,7 +34,7 @@ class DeviceRing:
         self.flags = torch.zeros(size, dtype=torch.uint8, device=device)
         self.W = torch.zeros(num_lanes, dtype=torch.int64, device=device)
         self.rows_opened = np.zeros(num_lanes, np.int64)
-        self.after_write: list[Callable[[slice], None]] = []  # called with the lanes, on the device, when W has moved
+        self.after_write: list[Callable[[slice], None]] = []  # called with the lanes, on the device, after W has changed
         self._lane_numbers = torch.arange(num_lanes, device=device)
         self.base = self._lane_numbers * rows_per_lane  # (L,)
         self._first, self._terminal, self._tail, self._none = (
@@ -42,7 +42,7 @@ class DeviceRing:
         )
 
     def write(self, block: DeviceBlock) -> None:
-        """What Ring.append does, on the device: data first, W last. The host counts it by `count`."""
+        """Ring.append on the device: data first, W last. On the host, `count` must be called too."""
         base, W = self.base[block.lanes], self.W[block.lanes]
         previous, new = base + (W - 1) % self.T, base + W % self.T
         outcome = torch.where(block.first, self._tail, torch.where(block.terminal, self._terminal, self._none))
@@ -56,11 +56,11 @@ class DeviceRing:
             follow(block.lanes)
 
     def count(self, lanes: slice) -> None:
-        """What the host has to remember of a `write`."""
+        """The host's bookkeeping for a `write`."""
         self.rows_opened[lanes] += 1
 
     def newest_states(self, lanes: slice, stack: int) -> Tensor:
-        """(L, *state_shape): what the lanes' open rows show, for acting."""
+        """(L, *state_shape): the states of the lanes' open rows, for acting."""
         return stacked(self, self._lane_numbers[lanes], self.W[lanes] - 1, stack)
 
     def seal(self, lane: int) -> None:
@@ -73,7 +73,7 @@ class DeviceRing:
         return low, (self.W - n_step - low).clamp_(min=0)
 
     def startable(self, stack: int, n_step: int) -> int:
-        """How many valid starts there are in all, as the host knows."""
+        """The total number of valid starts, from the host's copy of W."""
         _, count = valid_starts(self.rows_opened, self.T, stack, n_step)
         return int(count.sum())
 
@@ -87,7 +87,7 @@ class DeviceRing:
         return parts
 
     def state(self) -> dict[str, Any]:
-        """As Ring.state, so that a run may go on with a ring of the other kind."""
+        """As Ring.state, so that a run may resume with a ring of the other kind."""
         shaped = {name: getattr(self, name).unflatten(0, (self.num_lanes, self.T)) for name in COLUMNS}
         return {name: column.cpu().numpy().copy() for name, column in shaped.items()} | {"W": self.rows_opened.copy()}
 

@@ -18,7 +18,7 @@ def sample(
 
 
 def draw(ring: DeviceRing, rng: CounterRng, batch_size: int, stack: int, n_step: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(lane, row, weight), each (batch_size,): UniformSampler.draw with rng that a graph can throw."""
+    """(lane, row, weight), each (batch_size,): UniformSampler.draw with random numbers that a CUDA graph can draw."""
     low, count = ring.valid_starts(stack, n_step)
     ends = count.cumsum(0)
     u = remainder(rng.bits(CANDIDATES * batch_size), ends[-1]).view(CANDIDATES, batch_size)

@@ -1,4 +1,4 @@
-"""The compiled loops of compiled_draw.py: which rows, and what is in them. window.py and sampler.py say why."""
+"""The compiled loops of compiled_draw.py: choosing rows and reading them. window.py and sampler.py explain the rules."""
 
 import numpy as np
 
@@ -13,11 +13,11 @@ def choose_rows(
     count: np.ndarray,  # (L,) how many
     ends: np.ndarray,  # (L,) their running sum
     flags: np.ndarray,  # (L, T)
-    lane: np.ndarray,  # (B,) from here on: what is filled
+    lane: np.ndarray,  # (B,); outputs from here on
     row: np.ndarray,
     weight: np.ndarray,
 ) -> None:
-    """The first candidate that is no TAIL; the first of all, with weight 0, where every one is."""
+    """Takes the first candidate that is no TAIL; if all are, the first one with weight 0."""
     length = flags.shape[1]
     for b in range(drawn.shape[1]):
         weight[b] = 0.0
@@ -43,13 +43,13 @@ def look_at_rows(
     n_step: int,
     gamma: np.float32,
     clip_rewards: bool,
-    action: np.ndarray,  # (B,); from here on: what is filled
+    action: np.ndarray,  # (B,); outputs from here on
     returns: np.ndarray,
     discount: np.ndarray,
-    frames: np.ndarray,  # (2, B, stack): where the frames of the state and of the next state lie, counted over all lanes
-    foreign: np.ndarray,  # (2, B, stack): whether such a frame belongs to another game, and is to be black
+    frames: np.ndarray,  # (2, B, stack): slots of the frames of the state and of the next state, counted over all lanes
+    foreign: np.ndarray,  # (2, B, stack): whether such a frame belongs to another game and must be zero
 ) -> bool:
-    """Whether there is any foreign frame."""
+    """Returns whether there is any foreign frame."""
     length, any_foreign = flags.shape[1], False
     for b in range(len(row)):
         total, share, steps = np.float32(0.0), np.float32(1.0), 0
@@ -74,7 +74,7 @@ def look_at_rows(
 
 @kernel
 def _stack(flags: np.ndarray, lane: int, newest: int, frames: np.ndarray, foreign: np.ndarray) -> bool:
-    """The newest frame last. What is older than a FIRST belongs to another game."""
+    """The newest frame last. Frames older than a FIRST one belong to another game."""
     length, stack, in_another = flags.shape[1], len(frames), False
     for place in range(stack - 1, -1, -1):
         slot = (newest - (stack - 1 - place)) % length

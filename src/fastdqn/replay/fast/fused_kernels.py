@@ -1,4 +1,4 @@
-"""The kernels of fused_draw.py, compiled by Triton when they are first called. device_window.py says why."""
+"""The kernels of fused_draw.py, compiled by Triton when they are first called. device_window.py is the reference."""
 
 import triton
 import triton.language as tl
@@ -7,11 +7,11 @@ from torch import Tensor
 from fastdqn.replay.ring import FIRST, TAIL, TERMINAL
 from fastdqn.replay.sampler import CANDIDATES
 
-ROWS, WORDS_AT_ONCE = 64, 1024  # of one program: rows of the batch, words of a frame
+ROWS, WORDS_AT_ONCE = 64, 1024  # per program: rows of the batch, words of a frame
 
 
 def count_starts(W: Tensor, ends: Tensor, T: int, stack: int, n_step: int) -> None:
-    """Into `ends`: how many valid starts a lane and all lanes before it have."""
+    """Fills `ends` with the running sum of valid starts over the lanes."""
     lanes = len(W)
     _count_starts[(1,)](W, ends, lanes, T, stack, n_step, triton.next_power_of_2(lanes))
 
@@ -25,11 +25,12 @@ def choose(
     n_step: int,
     gamma: float,
     clip_rewards: bool,
+    drawn: bool = False,
 ) -> None:
     """The rows of a batch: what device_window.draw and the first half of device_window.window do."""
     batch_size, lanes = len(filled[0]), len(given[0])
     _choose[(triton.cdiv(batch_size, ROWS),)](
-        *given, *filled, batch_size, lanes, T, gamma, stack, n_step, clip_rewards, CANDIDATES, lanes.bit_length(),
+        *given, *filled, batch_size, lanes, T, gamma, stack, n_step, clip_rewards, drawn, CANDIDATES, lanes.bit_length(),
         int(FIRST), int(TERMINAL), int(TAIL), ROWS, enable_fp_fusion=False,
     )  # fmt: skip  # fusion would round once where torch rounds twice
 
@@ -52,7 +53,7 @@ def _count_starts(W, ends, lanes, T, stack, n_step, BLOCK: tl.constexpr):
 
 @triton.jit
 def _mixed(word):
-    """splitmix64, as counter_rng.mix: words are unsigned here, so a shift brings in zeros."""
+    """`splitmix64`, as counter_rng.mix: words are unsigned here, so a shift brings in zeros."""
     word = word + 0x9E3779B97F4A7C15
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9
     word = (word ^ (word >> 27)) * 0x94D049BB133111EB
@@ -61,38 +62,42 @@ def _mixed(word):
 
 @triton.jit
 def _choose(
-    W, ends, flags, reward, action, key, throws,
+    W, flags, reward, action, ends, key, calls,
     slots, index, out_action, out_returns, out_discount, out_weight,
-    batch_size, lanes, T, gamma, STACK: tl.constexpr, N_STEP: tl.constexpr, CLIP: tl.constexpr, CANDIDATES: tl.constexpr,
+    batch_size, lanes, T, gamma, STACK: tl.constexpr, N_STEP: tl.constexpr, CLIP: tl.constexpr, DRAWN: tl.constexpr,
+    CANDIDATES: tl.constexpr,
     HALVINGS: tl.constexpr, FIRST: tl.constexpr, TERMINAL: tl.constexpr, TAIL: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     b = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     inside = b < batch_size
-    total = tl.load(ends + lanes - 1).to(tl.uint64)
-    seed = _mixed(tl.load(key).to(tl.uint64) + tl.load(throws).to(tl.uint64))
-    chosen_lane, chosen_row = tl.zeros((ROWS,), tl.int64), tl.zeros((ROWS,), tl.int64)
-    found = tl.zeros((ROWS,), tl.int1)
-    for candidate in tl.static_range(CANDIDATES):
-        word = _mixed(seed + (candidate * batch_size + b).to(tl.uint64))
-        number = (word % total).to(tl.int64)
-        lane, above = tl.zeros((ROWS,), tl.int64), tl.zeros((ROWS,), tl.int64) + lanes
-        for _ in tl.static_range(HALVINGS):  # the first lane whose starts end beyond the number
-            middle = (lane + above) // 2
-            beyond = tl.load(ends + tl.minimum(middle, lanes - 1)) > number
-            lane, above = tl.where(beyond | (lane >= above), lane, middle + 1), tl.where(beyond, middle, above)
-        head = tl.load(W + lane)
-        low = tl.maximum(head - T + STACK - 1, 0)
-        count = tl.maximum(head - N_STEP - low, 0)
-        row = low + number - (tl.load(ends + lane) - count)
-        usable = (tl.load(flags + lane * T + row % T) & TAIL) == 0
-        first_look = candidate == 0
-        take = (usable & (found == 0)) | first_look
-        chosen_lane, chosen_row = tl.where(take, lane, chosen_lane), tl.where(take, row, chosen_row)
-        found = found | usable
+    if DRAWN:
+        chosen_lane, chosen_row = tl.load(index + 2 * b, inside, 0), tl.load(index + 2 * b + 1, inside, 0)
+    else:
+        total = tl.load(ends + lanes - 1).to(tl.uint64)
+        seed = _mixed(tl.load(key).to(tl.uint64) + tl.load(calls).to(tl.uint64))
+        chosen_lane, chosen_row = tl.zeros((ROWS,), tl.int64), tl.zeros((ROWS,), tl.int64)
+        found = tl.zeros((ROWS,), tl.int1)
+        for candidate in tl.static_range(CANDIDATES):
+            word = _mixed(seed + (candidate * batch_size + b).to(tl.uint64))
+            number = (word % total).to(tl.int64)
+            lane, above = tl.zeros((ROWS,), tl.int64), tl.zeros((ROWS,), tl.int64) + lanes
+            for _ in tl.static_range(HALVINGS):  # the first lane whose starts end beyond the number
+                middle = (lane + above) // 2
+                beyond = tl.load(ends + tl.minimum(middle, lanes - 1)) > number
+                lane, above = tl.where(beyond | (lane >= above), lane, middle + 1), tl.where(beyond, middle, above)
+            head = tl.load(W + lane)
+            low = tl.maximum(head - T + STACK - 1, 0)
+            count = tl.maximum(head - N_STEP - low, 0)
+            row = low + number - (tl.load(ends + lane) - count)
+            usable = (tl.load(flags + lane * T + row % T) & TAIL) == 0
+            first_look = candidate == 0
+            take = (usable & (found == 0)) | first_look
+            chosen_lane, chosen_row = tl.where(take, lane, chosen_lane), tl.where(take, row, chosen_row)
+            found = found | usable
+        tl.store(index + 2 * b, chosen_lane, inside)
+        tl.store(index + 2 * b + 1, chosen_row, inside)
+        tl.store(out_weight + b, found.to(tl.float32), inside)
     base = chosen_lane * T
-    tl.store(index + 2 * b, chosen_lane, inside)
-    tl.store(index + 2 * b + 1, chosen_row, inside)
-    tl.store(out_weight + b, found.to(tl.float32), inside)
     tl.store(out_action + b, tl.load(action + base + chosen_row % T), inside)
 
     returns, discount = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32) + 1.0
@@ -114,7 +119,7 @@ def _choose(
 
     for which in tl.static_range(2):
         newest, foreign = chosen_row + which * steps, tl.zeros((ROWS,), tl.int1)
-        for back in tl.static_range(STACK):  # from the newest frame: older ones of another game are empty
+        for back in tl.static_range(STACK):  # from the newest frame: older ones of another game are zero
             slot = base + (newest - back + T) % T
             tl.store(slots + (2 * b + which) * STACK + STACK - 1 - back, tl.where(foreign, -1, slot), inside)
             foreign = foreign | ((tl.load(flags + slot) & FIRST) != 0)

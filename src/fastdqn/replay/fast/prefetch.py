@@ -1,11 +1,11 @@
-"""Batches drawn ahead (setting `learner.prefetch`): while one is learned from, a thread puts the next ones together.
+"""Prefetching of batches (setting `learner.prefetch`): during an update, a thread builds the next ones.
 
-Which rows a batch takes is decided at once, when it is ordered; the thread only copies frames, and rows are not written over
-before it is done. Batch u is drawn with a random stream of its own, (seed, u), from the rows that are there when update
-u - k is due, k being how many are kept ahead. So it is the same batch whatever the timing: a sample lag of k, bit for bit.
+The rows of a batch are chosen when it is ordered; the thread only copies frames, and rows are not overwritten before it is
+done. Batch u is drawn with its own random stream, (seed, u), from the rows that are stored when update u - k is due, where k
+is how many are kept ahead. So it is the same batch whatever the timing: a sample lag of k, bit for bit.
 
-Feedback may come while the thread works, which never looks at priorities: batches that were ordered before keep the rows and
-weights of the older ones.
+Feedback may arrive while the thread works, as it never reads priorities: batches ordered before keep the rows and weights of
+the old priorities.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ class Prefetched:
         finish: Callable[[Batch], Any] = lambda batch: batch,
         receive: Callable[[Any], Batch] = lambda batch: batch,
     ) -> None:
-        """`finish` is done to a batch in the thread (a copy to a GPU), `receive` by whoever takes it."""
+        """`finish` is applied to a batch in the thread (a copy to a GPU), `receive` by the thread that takes it."""
         self.replay, self._ahead, self._seed = replay, ahead, seed
         self._finish, self._receive = finish, receive
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fastdqn-prefetch")
@@ -48,7 +48,7 @@ class Prefetched:
         self.replay.seal(lane)
 
     def sample(self, batch_size: int, batches: int = 1) -> Batch:
-        """Several batches are those of several calls, joined."""
+        """Several batches are those of several calls, concatenated."""
         taken = [self._next(batch_size) for _ in range(batches)]
         return taken[0] if batches == 1 else Batch(*(_joined(parts) for parts in zip(*taken, strict=True)))
 
@@ -91,7 +91,7 @@ class Prefetched:
 
     def _let_the_thread_finish(self) -> None:
         if self._ordered:
-            self._ordered[-1].result()  # one thread: with the last all are done
+            self._ordered[-1].result()  # one thread: when the last is done, all are
 
 
 def _joined(parts: tuple[Any, ...]) -> Any:

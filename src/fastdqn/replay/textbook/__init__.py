@@ -1,1 +1,1 @@
-"""Replay as the books have it: transitions put together when they are stored."""
+"""Replay as in textbooks: transitions are built when they are stored."""

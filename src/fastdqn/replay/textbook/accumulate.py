@@ -1,7 +1,7 @@
-"""Steps in, finished n-step transitions out, the way the books do it: put together when they are stored.
+"""Steps in, finished n-step transitions out, as in textbooks: built when they are stored.
 
-The ring works all of this out when a batch is drawn (window.py). This file is the independent second opinion that the
-window is tested against, and what the two textbook replays are fed by.
+The ring computes all of this when a batch is drawn (window.py). This file is the independent implementation that the
+window is tested against, and the input of the two textbook replays.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from fastdqn.transition import Block
 
 
 class Transition(NamedTuple):
-    index: tuple[int, int]  # type: ignore[assignment]  # (hides tuple.index) lane and absolute row of the start, as the ring counts them
+    index: tuple[int, int]  # type: ignore[assignment]  # (hides tuple.index) lane and absolute row of the start in the ring
     state: np.ndarray
     action: int
     returns: np.float32
@@ -50,7 +50,7 @@ class LaneAccumulator:
         self.state = np.zeros(0)
 
     def first(self, obs: np.ndarray) -> list[Transition]:
-        """A reset: whatever is pending was cut, and bootstraps from the last observation seen."""
+        """A reset: pending transitions were cut, and bootstrap from the last observation seen."""
         done = self.cut()
         self.frames.extend([np.zeros_like(obs)] * self.stack)
         self._see(obs)

@@ -1,4 +1,4 @@
-"""Replay as the books write it: a deque of tuples, turned into tensors one by one (switch `array_replay` off)."""
+"""Replay as in textbooks: a deque of tuples, converted to tensors one by one (switch `array_replay` off)."""
 
 import random
 from collections import deque

@@ -147,6 +147,8 @@ def why_not_for(network: QNetwork, config: Config) -> dict[str, str]:
     if config.replay.prioritised:
         reasons["overlap"] = "prioritised replay draws after what the last batch taught"
     by_hand = why_not_by_hand(network)
+    if any(weight.dtype != torch.float32 for weight in network.parameters()):
+        reasons |= dict.fromkeys(("one_pass_optimizer", "shadow_weights"), "some of its weights are not float32")
     if by_hand:
         reasons["hand_written"] = by_hand
     elif "hand_written" not in config.switches.off:

@@ -157,7 +157,15 @@ class Unused(Own):
         self.for_later = nn.Linear(2, 2)
 
 
-@pytest.mark.parametrize("network", [Mixes, Unused])
+class Remembers(Own):
+    seen = 0
+
+    def forward(self, state):
+        self.seen += self.training
+        return super().forward(state)
+
+
+@pytest.mark.parametrize("network", [Mixes, Unused, Remembers])
 def test_a_network_that_does_not_go_together_with_it_trains_under_autocast_and_a_line_says_so(network):
     parts = built(network)
     assert "shadow_weights" not in parts.switches
@@ -185,3 +193,41 @@ def test_a_trial_leaves_the_network_as_it_was():
     assert [type(layer) for layer in network.modules()] == kinds
     assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in network.modules())
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+class LeavesOut(Own):
+    """Stochastic depth: a training pass may not use a layer."""
+
+    def __init__(self, state_shape, outputs):
+        super().__init__(state_shape, outputs)
+        self.block = nn.Linear(16, 16)
+
+    def forward(self, state):
+        features = torch.relu(self.hidden(self.norm(self.first(state.flatten(1)))))
+        if not self.training or torch.rand(()) < 0.5:
+            features = features + torch.relu(self.block(features))
+        return self.advantage(features) + self.value(features)
+
+
+def test_a_training_pass_may_leave_a_layer_out():
+    parts = built(LeavesOut)
+    assert "shadow_weights" in parts.switches
+    for batch in random_batches(parts, 10):
+        parts.learner.train_on(batch)
+
+
+class Frozen(Own):
+    def __init__(self, state_shape, outputs):
+        super().__init__(state_shape, outputs)
+        self.first.requires_grad_(False)
+
+
+def test_frozen_weights_stay():
+    parts = built(Frozen)
+    assert "shadow_weights" in parts.switches
+    body = parts.learner.online.body
+    frozen, hidden = body.first.weight.clone(), body.hidden.weight.detach().clone()
+    for batch in random_batches(parts, 2):
+        parts.learner.train_on(batch)
+    assert torch.equal(body.first.weight, frozen)
+    assert not torch.equal(body.hidden.weight, hidden)

@@ -110,6 +110,8 @@ def test_the_compiled_twin_of_c51_is_the_one_in_torch(double):
     torch.testing.assert_close(twin.beyond, plain.beyond)
     broken = passes._replace(online=torch.full_like(passes.online, float("nan")))
     assert math.isnan(compiled_c51(twin)(broken, batch)[1].loss), "is seen"
+    broken = batch._replace(returns=torch.full_like(batch.returns, float("nan")))
+    assert math.isnan(compiled_c51(twin)(passes, broken)[1].loss), "and not clamped away"
 
 
 def test_a_line_when_mass_lies_beyond_the_range():

@@ -43,7 +43,10 @@ class Learner:
         self._sample_time, self._learn_time = timers["sample"], timers["learn"]
         self.updates = 0
         device = next(online.parameters()).device
-        self._sums = [torch.zeros((), device=device) for _ in ("loss", "q_mean")]  # since the last read
+        # Of loss and q_mean since the last read. On a GPU they stay where they are, because a graph adds to them there
+        self._sums: list[Tensor | float] = [
+            torch.zeros((), device=device) if device.type == "cuda" else 0.0 for _ in range(2)
+        ]
         self._summed = 0
 
     def train(self, updates: int) -> None:
@@ -78,8 +81,8 @@ class Learner:
 
     def _update_on(self, batch: Batch, *known: Tensor) -> None:
         learned = self.update(batch, *known)
-        for total, value in zip(self._sums, (learned.loss, learned.q_mean), strict=True):
-            total += value
+        self._sums[0] += learned.loss
+        self._sums[1] += learned.q_mean
         self._feedback(batch.index, learned.error)
 
     def _count(self, updates: int) -> None:
@@ -100,8 +103,7 @@ class Learner:
         if not self._summed:
             return None, None
         loss, q_mean = (float(total) / self._summed for total in self._sums)
-        for total in self._sums:
-            total.zero_()
+        self._sums = [total.zero_() if isinstance(total, Tensor) and total.is_cuda else 0.0 for total in self._sums]
         self._summed = 0
         return loss, q_mean
 

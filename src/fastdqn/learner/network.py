@@ -76,7 +76,15 @@ class QNetwork(nn.Module):
 def _evaluating(network: nn.Module) -> Iterator[None]:
     """Modules already in eval mode, because the user has frozen them, stay in it. Bypasses nn.Module's own setter, which
     takes longer than a small layer."""
-    trained = [vars(part) for part in network.modules() if part.training]
+    parts = list(network.modules())
+    if any(type(part).train is not nn.Module.train for part in parts):  # the user's own does more than that
+        network.eval()
+        try:
+            yield
+        finally:
+            network.train()
+        return
+    trained = [vars(part) for part in parts if part.training]
     for part in trained:
         part["training"] = False
     try:
@@ -123,11 +131,17 @@ def make_network(
 def _checked(network: QNetwork, state_shape: tuple[int, ...], num_actions: int) -> QNetwork:
     """Calls a user-defined network once: it must output one number per action, or as many as the head needs."""
     wanted = num_actions * network.head.outputs
+    if any(isinstance(part, torch.jit.ScriptModule) for part in network.modules()):
+        raise UserError("Your network is TorchScript, which cannot be trained here. Hand over the module it was made from.")
+    for weight in network.parameters():  # a transposed one, or a slice of a larger tensor: optimizers go in memory order
+        weight.data = weight.data.contiguous()
     with torch.no_grad(), network.evaluating():
         answer = network.body(torch.zeros(2, *state_shape))
-        if network.layers and differs(network.layers, network.body, state_shape):
-            network.layers, network.why_no_layers = (), "its forward does something else from call to call"
+        if network.layers and differs(network.body, state_shape):
+            network.layers, network.why_no_layers = (), "its forward does more than going from layer to layer"
         network.why_not_channels_last = _why_not_channels_last(network, state_shape)
+    if not isinstance(answer, Tensor):
+        raise UserError(f"Your network answers with a {type(answer).__name__}; it must be a tensor of shape (2, {wanted}).")
     if tuple(answer.shape) != (2, wanted):
         each = "one value per action" if network.head.outputs == 1 else f"{network.head.outputs} per action"
         raise UserError(
@@ -139,7 +153,7 @@ def _checked(network: QNetwork, state_shape: tuple[int, ...], num_actions: int) 
 
 def _why_not_channels_last(network: QNetwork, state_shape: tuple[int, ...]) -> str:
     """Why a user-defined forward fails on channels-last images, or the empty string; only a copy is called."""
-    if not has_convolutions(network) or len(state_shape) != 3:
+    if not has_convolutions(network):
         return ""
     try:
         copy.deepcopy(network).keep_channels_last().outputs(torch.zeros(2, *state_shape))

@@ -4,18 +4,20 @@ computed like the equivalent nn.Sequential."""
 import copy
 import operator
 import random
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 _RELUS: tuple[Any, ...] = (torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_, "relu", "relu_")
 _FLATTENS: tuple[Any, ...] = (torch.flatten, "flatten", torch.reshape, "reshape", "view")
 _ASKS_FOR_A_SHAPE: tuple[Any, ...] = ("size", getattr, operator.getitem)
-TRIED = ((2, True), (3, False), (5, True), (2, False))  # rows, training mode
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+TRIED = ((2, True), (3, False), (5, True), (2, False)) * 2  # rows, training mode
 
 
 def read_layers(body: nn.Module) -> tuple[tuple[nn.Module, ...], str]:
@@ -26,47 +28,98 @@ def read_layers(body: nn.Module) -> tuple[tuple[nn.Module, ...], str]:
     hooked = next((name for name, layer in body.named_modules() if _has_hooks(layer)), None)
     if hooked is not None:
         return (), f"it has a hook at {hooked or 'the whole'}"
+    if has_weight_hooks(body):
+        return (), "a weight of it has a hook"
     try:
-        with _random_states_kept():
-            return _layers_on_the_way(body), ""
+        with random_states_kept():
+            trained, evaluated = (_layers_on_the_way(body, training) for training in (True, False))
     except _NoSequence as reason:
         return (), str(reason)
     except Exception as error:  # a user-defined forward may raise anything when traced
         return (), f"its forward cannot be read ({type(error).__name__})"
+    if [name for name, _ in trained] != [name for name, _ in evaluated]:
+        return (), "its forward does something else when it is trained"
+    return tuple(layer for _, layer in trained), ""
 
 
-def differs(layers: tuple[nn.Module, ...], body: nn.Module, state_shape: tuple[int, ...]) -> bool:
-    """Whether calling the module differs from applying the layers in order: it may count its calls, keep state, draw random
-    numbers, or behave differently in training mode. Only a copy of it is called."""
-    body, generator = copy.deepcopy(body), torch.Generator().manual_seed(0)
-    known = _kept_by(body)
-    with _random_states_kept():
-        for rows, training in TRIED:
-            answer = state = torch.rand(rows, *state_shape, generator=generator)
-            expected = body.train(training)(state)
-            for layer in layers:
-                answer = layer(answer)
-            if answer.shape != expected.shape or not torch.allclose(answer, expected, rtol=1e-4, atol=1e-5, equal_nan=True):
-                return True
-    return _kept_by(body) != known
+def differs(body: nn.Module, state_shape: tuple[int, ...]) -> bool:
+    """Whether calling the module differs from applying its layers in order, in values or gradients: it may keep state, draw
+    random numbers, or stop gradients. Only a copy is called, with random weights, so that none of them is 0."""
+    body = copy.deepcopy(body)
+    layers, _ = read_layers(body)
+    generator = torch.Generator().manual_seed(0)
+    for weight in body.parameters():
+        weight.data = torch.rand(weight.shape, generator=generator, dtype=weight.dtype) - 0.5
+    weights = [weight for weight in body.parameters() if weight.requires_grad]
+    known = kept_by(body)
+    try:
+        with random_states_kept(), torch.enable_grad():
+            for rows, training in TRIED:
+                state = torch.rand(rows, *state_shape, generator=generator)
+                expected, answer = body.train(training)(state.clone()), _in_order(layers, state.clone())
+                if not _close([expected, *_gradients(expected, weights)], [answer, *_gradients(answer, weights)]):
+                    return True
+    except Exception:  # a reshape that is no flatten, most often
+        return True
+    return kept_by(body) != known
+
+
+def _in_order(layers: tuple[nn.Module, ...], state: Tensor) -> Tensor:
+    for layer in layers:
+        state = layer(state)
+    return state
+
+
+def _gradients(answer: Tensor, weights: list[nn.Parameter]) -> tuple[Tensor | None, ...]:
+    return torch.autograd.grad(answer.sin().sum(), weights, allow_unused=True)
+
+
+def _close(ours: list[Tensor | None], theirs: list[Tensor | None]) -> bool:
+    for our, their in zip(ours, theirs, strict=True):
+        if our is None or their is None:
+            if our is not their:
+                return False
+        elif our.shape != their.shape or not torch.allclose(our, their, rtol=1e-3, atol=1e-4, equal_nan=True):
+            return False
+    return True
 
 
 @contextmanager
-def _random_states_kept() -> Iterator[None]:
+def random_states_kept() -> Iterator[None]:
     """Restores the global random states that a forward may change."""
-    ours, pythons = np.random.get_state(), random.getstate()
-    with torch.random.fork_rng(devices=[]):
-        yield
-    np.random.set_state(ours)
-    random.setstate(pythons)
+    numpys, pythons = np.random.get_state(), random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        np.random.set_state(numpys)
+        random.setstate(pythons)
 
 
-def _kept_by(body: nn.Module) -> list[dict[str, Any]]:
-    """The state of the module and its submodules, besides weights."""
+def kept_by(body: nn.Module) -> list[dict[str, Any]]:
+    """What the module and its submodules remember besides weights and buffers, to be compared."""
     return [
-        {name: copy.copy(value) for name, value in vars(part).items() if name[0] != "_" and name != "training"}
+        {name: _fingerprint(value) for name, value in vars(part).items() if name not in _OF_EVERY_MODULE}
         for part in body.modules()
     ]
+
+
+def _fingerprint(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    if isinstance(value, np.ndarray):
+        return id(value), value.tobytes()
+    if isinstance(value, dict):
+        return id(value), list(map(id, value)), list(map(id, value.values()))
+    return (id(value), list(map(id, value))) if isinstance(value, (list, tuple, set, deque)) else id(value)
+
+
+def has_weight_hooks(body: nn.Module) -> bool:
+    return any(
+        weight._backward_hooks or getattr(weight, "_post_accumulate_grad_hooks", None) for weight in body.parameters()
+    )
 
 
 def _has_hooks(layer: nn.Module) -> bool:
@@ -77,12 +130,13 @@ class _NoSequence(Exception):  # noqa: N818  (no error: most networks that branc
     pass
 
 
-def _layers_on_the_way(body: nn.Module) -> tuple[nn.Module, ...]:
+def _layers_on_the_way(body: nn.Module, training: bool) -> list[tuple[str, nn.Module]]:
+    """With a name for each layer, the same for the same layer."""
     if type(body) is nn.Sequential:  # a subclass may have its own forward
-        return tuple(layer for part in body for layer in _parts_of(part))
-    layers: list[nn.Module] = []
+        return [(str(id(layer)), layer) for layer in _flattened(body)]
+    layers: list[tuple[str, nn.Module]] = []
     newest: fx.Node | None = None
-    for node in fx.symbolic_trace(copy.deepcopy(body)).graph.nodes:
+    for node in fx.symbolic_trace(copy.deepcopy(body).train(training)).graph.nodes:
         if node.op == "placeholder":
             if newest is not None:
                 raise _NoSequence("its forward takes more than a state")
@@ -91,15 +145,17 @@ def _layers_on_the_way(body: nn.Module) -> tuple[nn.Module, ...]:
             if node.args != (newest,):
                 raise _NoSequence("its forward does not answer with what its last layer gives")
         elif node.target not in _ASKS_FOR_A_SHAPE:
-            layers.append(_layer(node, body))
+            layer = _layer(node, body)
             if not node.args or node.args[0] is not newest or newest in [*node.args[1:], *node.kwargs.values()]:
                 raise _NoSequence("its forward branches")
+            layers.append((str(node.target) if node.op == "call_module" else type(layer).__name__, layer))
             newest = node
-    return tuple(layers)
+    return layers
 
 
-def _parts_of(part: nn.Module) -> tuple[nn.Module, ...]:
-    return _layers_on_the_way(part) if type(part) is nn.Sequential else (part,)
+def _flattened(body: nn.Module) -> Iterator[nn.Module]:
+    for part in body.children():
+        yield from _flattened(part) if type(part) is nn.Sequential else [part]
 
 
 def _layer(node: fx.Node, body: nn.Module) -> nn.Module:

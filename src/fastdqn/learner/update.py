@@ -48,19 +48,23 @@ def make_target_rule(online: nn.Module, target: nn.Module, config: LearnerConfig
     old_weights: list[Tensor] = list(target.parameters())
     new_weights: list[Tensor] = list(online.parameters())
     pairs = list(zip(old_weights, new_weights, strict=True))
-    buffers = list(zip(target.buffers(), online.buffers(), strict=True))  # of a user-defined network, e.g. batch norm's
+
+    def copy_buffers() -> None:
+        """Of a user-defined network, e.g. batch norm's. Looked up each time: a forward may assign new ones."""
+        for old, new in zip(target.buffers(), online.buffers(), strict=True):
+            old.copy_(new)
 
     @torch.no_grad()
     def copy_every(update: int) -> None:
         if update % config.target_every == 0:
-            for old, new in [*pairs, *buffers]:
+            for old, new in pairs:
                 old.copy_(new)
+            copy_buffers()
 
     @torch.no_grad()
     def mix(update: int) -> None:
         torch._foreach_lerp_(old_weights, new_weights, config.target_tau)
-        for old, new in buffers:
-            old.copy_(new)
+        copy_buffers()
 
     def stay(update: int) -> None: ...
 

@@ -22,6 +22,8 @@ def why_not_by_hand(network: QNetwork) -> str:
     """Why this network is no such chain, as a user-defined one may not be; or the empty string."""
     if not all(weight.requires_grad for weight in network.parameters()):
         return "some of its weights are frozen"
+    if any(weight.dtype != torch.float32 for weight in network.parameters()):
+        return "some of its weights are not float32"
     return why_no_chain(network)
 
 

@@ -75,6 +75,12 @@ class Buffer:
         return view
 
 
+def flattened(states: np.ndarray) -> np.ndarray:
+    """(rows, inputs), in a dtype that Numba knows."""
+    flat = states.reshape(len(states), -1)
+    return flat.astype(np.float32) if flat.dtype == np.float16 else flat
+
+
 class Norm:
     """A layer norm with the ReLU after it, and what its backward pass needs from the last forward pass."""
 
@@ -156,7 +162,7 @@ class LeanNetwork:
         start = 0
         for some in states:
             stop = start + len(some)
-            flat = some.reshape(len(some), -1)
+            flat = flattened(some)
             self._kernels.first_layer(flat, self.scale, *self._first, self.line, outs[0].array[start:stop])
             start = stop
         if norms[0] is not None:
@@ -314,7 +320,7 @@ class Lean:
             torch.mm(grad_out.t(), below.tensor, out=self._gradients[number].tensor)
             torch.mm(grad_out, mine.weights[number - 1], out=grads_out[number - 1].tensor)
             self._through_relu(number - 1, grads_out[number - 1].array, below.array, norms[number - 1])
-        kernels.first_layer_back(state.reshape(len(state), -1), mine.scale, grads_out[0].array, self._gradients[0].array)
+        kernels.first_layer_back(flattened(state), mine.scale, grads_out[0].array, self._gradients[0].array)
 
     def _through_relu(self, number: int, grad_out: np.ndarray, out: np.ndarray, norm: Norm | None) -> None:
         """Backward pass through the ReLU of a hidden layer, and through the norm before it."""

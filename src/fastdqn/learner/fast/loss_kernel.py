@@ -62,6 +62,9 @@ def c51_gradient_of(
         wanted[:] = 0.0
         for i in range(atoms):
             moved = returns[b] + discount[b] * support[i]
+            if moved != moved:  # NaN is not hidden by the clamp
+                wanted[:] = np.nan
+                break
             if moved < v_min or moved > v_max:
                 beyond += mass[i]
             place = (min(max(moved, v_min), v_max) - v_min) / step

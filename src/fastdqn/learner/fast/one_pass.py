@@ -37,7 +37,7 @@ class OnePass:
 
         self._squares, self._kernel, self._moments = one_pass_kernels.squares, kernel, moments
         self._weights: list[Tensor] = self.param_groups[0]["params"]
-        self._taken: Sequence[Tensor] | None = None  # gradients in fixed buffers
+        self._taken: Sequence[Tensor | None] | None = None  # gradients in fixed buffers
         self._copies: Sequence[Tensor | None] = [None] * len(self._weights)
         self._steps = torch.zeros(len(self._weights))  # of all weights; each weight's state has a view of its own
         self._shares: list[list[Views]] = []  # what each thread updates
@@ -48,10 +48,11 @@ class OnePass:
 
     def take(self, weights: Sequence[Tensor], gradients: Sequence[Tensor], copies: Sequence[Tensor | None]) -> None:
         """For callers whose gradients are not in the weights' `grad`: from now on each weight's gradient is read from
-        `gradients`, and its bfloat16 copy in `copies` is updated. The weights may come in any order."""
+        `gradients`, and its bfloat16 copy in `copies` is updated. The weights may come in any order;
+        one that is not among them is not updated."""
         place = {weight: number for number, weight in enumerate(weights)}
-        self._taken = [gradients[place[weight]] for weight in self._weights]
-        self._copies = [copies[place[weight]] for weight in self._weights]
+        self._taken = [gradients[place[weight]] if weight in place else None for weight in self._weights]
+        self._copies = [copies[place[weight]] if weight in place else None for weight in self._weights]
         self._seen = (None, 0, ())
 
     def clip(self, largest: float) -> None:

@@ -16,6 +16,7 @@ from fastdqn.learner.backprop import Autograd, Forward, Learned, PassesAndLoss
 from fastdqn.learner.fast.chain import Moves
 from fastdqn.learner.fast.one_pass import OnePass
 from fastdqn.learner.network import QNetwork
+from fastdqn.learner.sequence import has_weight_hooks, kept_by, random_states_kept
 from fastdqn.transition import Batch
 
 
@@ -24,9 +25,9 @@ class Shadow:
 
     def __init__(self, network: QNetwork, dtype: torch.dtype, example: Tensor) -> None:
         """`example`: a few states. Errors that a user-defined network raises in a pass are raised here."""
+        if has_weight_hooks(network):
+            raise ValueError("a weight of the network has a hook")
         self.network = copy.deepcopy(network)
-        for own_layer, layer in zip(network.modules(), self.network.modules(), strict=True):
-            layer._buffers = own_layer._buffers  # shared running means
         pairs = list(zip(network.parameters(), self.network.parameters(), strict=True))
         to_cast = _weights_to_cast(self.network, example)
         for own, weight in pairs:
@@ -35,14 +36,20 @@ class Shadow:
         self._cast = [weight.data for _, weight in pairs if weight in to_cast]
         self._own: list[Tensor] = [own for own, weight in pairs if weight in to_cast]
         self._moves = Moves(self._own)
-        self._try_out(example)
+        with random_states_kept():
+            self._try_out(example)
+        for own_layer, layer in zip(network.modules(), self.network.modules(), strict=True):
+            layer._buffers = own_layer._buffers  # shared running means
 
     def _try_out(self, example: Tensor) -> None:
+        known, weights = kept_by(self.network), [weight for _, weight in self.pairs]
         with self.network.evaluating():
             total = self.network.outputs(example).sum()
-        weights = [weight for _, weight in self.pairs]
-        if weights and None in torch.autograd.grad(total, weights, allow_unused=True):
+        if weights and any(gradient is None for gradient in torch.autograd.grad(total, weights, allow_unused=True)):
             raise ValueError("the network has weights that its forward does not use")
+        self.network.outputs(example)
+        if kept_by(self.network) != known:
+            raise ValueError("the forward of the network keeps something between calls")
 
     def follow(self) -> None:
         """Casts the weights again if anything but a one-pass optimizer has changed them."""
@@ -126,5 +133,7 @@ class ShadowAutograd(Autograd):
         self._keep_up()
         self._target.follow()
         loss, q_mean, error = self._forward(batch, *known)
-        torch._foreach_copy_(self._gradients, torch.autograd.grad(loss, self._weights))
+        found = torch.autograd.grad(loss, self._weights, allow_unused=True)  # a training pass may leave a layer out
+        places = zip(self._gradients, found, strict=True)
+        torch._foreach_copy_(self._gradients, [place.zero_() if new is None else new for place, new in places])
         return Learned(loss.detach(), q_mean, error)

@@ -26,7 +26,7 @@ from fastdqn.build import (
     settle_switches,
     why_not_for,
 )
-from fastdqn.build_learner import build_learner, build_transfer
+from fastdqn.build_learner import build_learner, build_transfer, in_effect
 from fastdqn.build_replay import build_replay, with_replay_in_ram
 from fastdqn.config import Config, make_config
 from fastdqn.device.cores import usable_cores
@@ -45,7 +45,8 @@ ONE_LANE = slice(0, 1)
 
 
 class Agent:
-    """A DQN agent. `observations` is a Gymnasium Box, a shape, or the length of a vector."""
+    """A DQN agent. `observations` is a Gymnasium Box, a shape, or the length of a vector. `switches` are those in effect,
+    `notes` says what was left off and why."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Agent:
         online = make_network(self.config.network, shape, dtype, self.spec.num_actions, network, head)
         # One lane has nothing to gain from a replay on a GPU
         wishes = with_replay_in_ram(self.config) or self.config
-        switches, _ = settle_switches(wishes, self.device, online, why_not_for(online, wishes))
+        switches, self.notes = settle_switches(wishes, self.device, online, why_not_for(online, wishes))
         dressed(online, switches)
         set_process_flags(switches)
         parameters = sum(parameter.numel() for parameter in online.parameters())
@@ -79,8 +80,9 @@ class Agent:
         self._replay = build_replay(self.config, self.spec, 1, self.device, switches)
         self._transfer = build_transfer(self.device, switches)
         self._learner = build_learner(
-            self.config, self.spec, 1, online.to(self.device), self._replay, self.device, Timers(), switches, []
+            self.config, self.spec, 1, online.to(self.device), self._replay, self.device, Timers(), switches, self.notes
         )
+        self.switches = in_effect(switches, self._learner)
         self._greedy = build_greedy(online, self.device, switches)
         self._epsilon, self._lr_at = exploration(self.config), learning_rate(self.config)
         self._beta_at = priority_beta(self.config)

@@ -462,3 +462,10 @@ def test_numbers_of_half_the_size_are_learned_from():
         agent.remember(np.ones(4, np.float16), step % 2, 1.0, np.ones(4, np.float16), step % 10 == 9)
         agent.learn()
     assert agent.updates > 0
+
+
+def test_an_agent_tells_what_is_in_effect_too():
+    agent = fastdqn.Agent((3, 10, 10), 4, dtype=np.uint8, network=Branches, device="cpu")
+    assert "hand_written" not in agent.switches
+    assert agent.notes[0].startswith("left off for your network: hand_written (its forward branches)")
+    assert {"hand_written", "lean_mlp"} <= fastdqn.Agent(4, 2, device="cpu").switches

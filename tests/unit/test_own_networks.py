@@ -469,3 +469,34 @@ def test_an_agent_tells_what_is_in_effect_too():
     assert "hand_written" not in agent.switches
     assert agent.notes[0].startswith("left off for your network: hand_written (its forward branches)")
     assert {"hand_written", "lean_mlp"} <= fastdqn.Agent(4, 2, device="cpu").switches
+
+
+class Deep(nn.Module):
+    def __init__(self, state_shape, outputs):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, 256) for width in (300, *[256] * 11))
+        self.last = nn.Linear(256, outputs)
+
+    def forward(self, state):
+        features = state.flatten(1)
+        for layer in self.layers:
+            features = torch.relu(layer(features))
+        return self.last(features)
+
+
+class Large(nn.Module):
+    def __init__(self, state_shape, outputs):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 32, 8, stride=4), nn.Conv2d(32, 64, 4, stride=2)
+        self.hidden, self.last = nn.Linear(5184, 512), nn.Linear(512, outputs)
+
+    def forward(self, state):
+        features = torch.relu(self.second(torch.relu(self.first(state))))
+        return self.last(torch.relu(self.hidden(features.view(features.size(0), -1))))
+
+
+@pytest.mark.parametrize(("network", "shape"), [(Deep, (3, 10, 10)), (Large, (4, 84, 84))])
+def test_rounding_in_deep_and_large_networks_is_no_difference(network, shape):
+    made = network(shape, 4)
+    assert read_layers(made)[1] == ""
+    assert not differs(made, shape)

@@ -48,8 +48,9 @@ def differs(body: nn.Module, state_shape: tuple[int, ...]) -> bool:
     body = copy.deepcopy(body)
     layers, _ = read_layers(body)
     generator = torch.Generator().manual_seed(0)
-    for weight in body.parameters():
-        weight.data = torch.rand(weight.shape, generator=generator, dtype=weight.dtype) - 0.5
+    for weight in body.parameters():  # of such a size that values stay near 1 from layer to layer
+        inputs = weight[0].numel() if weight.dim() > 1 else 12
+        weight.data = (torch.rand(weight.shape, generator=generator, dtype=weight.dtype) - 0.5) * (24 / inputs) ** 0.5
     weights = [weight for weight in body.parameters() if weight.requires_grad]
     known = kept_by(body)
     try:

@@ -32,7 +32,7 @@ def watch_run(
     path = Path(out) if out else player.folder.path / "film.gif"
     shots = best_of(player, first, count, longest, lambda line: print(line, file=sys.stderr))
     write_film(path, shots, rate)
-    return f"{path}: {len(shots)} images, score {shots[-1].score:g}, best of {count} games"
+    return f"{path}: {len(shots)} frames, score {shots[-1].score:g}, best of {count} games"
 
 
 def usual_rate(spec: EnvSpec) -> int:

@@ -353,7 +353,7 @@ def test_watch_of_an_env_without_a_terminal_view_writes_a_film(cli, runs):
     assert cli("train", "catch", "--steps", "60", "--quiet", "--run", "mine", *as_arguments(small))[0] == 0
     code, out, _ = cli("watch", "mine", "--games", "1")
     assert code == 0
-    assert "film.gif: 9 images" in out
+    assert "film.gif: 9 frames" in out
     assert (runs / "mine" / "film.gif").exists()
 
 

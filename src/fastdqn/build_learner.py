@@ -10,6 +10,7 @@ import torch
 from fastdqn.build_replay import build_launcher
 from fastdqn.config import Config
 from fastdqn.device.graphs import as_it_is, in_pieces
+from fastdqn.errors import first_line
 from fastdqn.learner.backprop import Autograd, Backprop, Forward, PassesAndLoss
 from fastdqn.learner.fast.compiled import compiled
 from fastdqn.learner.fast.hand_written import HandWritten
@@ -132,7 +133,7 @@ def build_backprop(
         try:
             return build_shadow(online, target, loss, step, example, switches)
         except Exception as fault:  # anything in a user's own network may fail in bfloat16
-            notes.append(f"shadow_weights is left off: {type(fault).__name__}: {str(fault).splitlines()[0][:120]}")
+            notes.append(f"shadow_weights is left off: {first_line(fault)}")
     precision = nullcontext if dtype is None else autocast(example.state.device.type, dtype)
     passes = PassesAndLoss(online, target, loss, "no_grad" in switches, precision)
     forward: Forward = passes
@@ -151,7 +152,7 @@ def build_shadow(
     mine = Shadow(online, dtype, example.state[:2])
     theirs = mine if target is online else Shadow(target, dtype, example.state[:2])
     passes = PassesAndLoss(mine.network, theirs.network, loss, "no_grad" in switches)
-    return ShadowAutograd(mine, theirs, passes, passes, step.optimizer)
+    return ShadowAutograd(mine, theirs, passes, step.optimizer)
 
 
 def dtype_of_passes(switches: frozenset[str]) -> torch.dtype | None:

@@ -19,6 +19,12 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> str:
     return f" Did you mean {' or '.join(by_lower[name] for name in close)}?" if close else ""
 
 
+def first_line(fault: BaseException) -> str:
+    """For a line to the user: the error's name and the beginning of what it says, if it says anything."""
+    words = (str(fault).strip().splitlines() or [""])[0][:120]
+    return f"{type(fault).__name__}: {words}" if words else type(fault).__name__
+
+
 def missing_package(needed_for: str, package: str, extra: str | None = None) -> UserError:
     """For an optional package that is not installed: says what needs it and how to install it."""
     line = f"pip install 'fastdqn[{extra}]'" if extra else f"pip install {package}"

@@ -165,7 +165,16 @@ class Remembers(Own):
         return super().forward(state)
 
 
-@pytest.mark.parametrize("network", [Mixes, Unused, Remembers])
+class Refuses(Own):
+    """bfloat16 without autocast, and says nothing."""
+
+    def forward(self, state):
+        if self.first(state.flatten(1)).dtype == torch.bfloat16 and not torch.is_autocast_enabled("cpu"):
+            raise ValueError
+        return super().forward(state)
+
+
+@pytest.mark.parametrize("network", [Mixes, Unused, Remembers, Refuses])
 def test_a_network_that_does_not_go_together_with_it_trains_under_autocast_and_a_line_says_so(network):
     parts = built(network)
     assert "shadow_weights" not in parts.switches

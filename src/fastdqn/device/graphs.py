@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from fastdqn.errors import UserError
+from fastdqn.errors import UserError, first_line
 
 Recordable = Callable[[], None]  # reads and writes fixed tensors, returns nothing
 Launcher = Callable[[Recordable], Recordable]
@@ -47,7 +47,7 @@ class Graphed:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:  # a user's own network that synchronises with the device
-            why = str(error).splitlines()[0]
+            why = first_line(error)
             raise UserError(f"cuda_graph cannot record this network: {why} Turn it off: --off cuda_graph") from error
         return graph
 

@@ -49,7 +49,9 @@ class QNetwork(nn.Module):
     def outputs(self, state: Tensor) -> Tensor:
         """The inputs of a loss: (B, actions), or (B, actions, outputs) if the head has several."""
         answer = laid_out(state.to(torch.float32), self.memory_format) * self.scale
-        for part in self.layers if self.own and self.layers else (self.body,):  # a view() of images may need another layout
+        for part in (
+            self.layers if self.own and self.layers else (self.body,)
+        ):  # not the body: its view() may not take channels-last images
             answer = part(answer)
         return answer if self.head.outputs == 1 else torch.unflatten(answer, 1, (-1, self.head.outputs))
 

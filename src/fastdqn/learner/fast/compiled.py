@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from fastdqn.errors import first_line
 from fastdqn.learner.backprop import Forward
 from fastdqn.transition import Batch
 
@@ -22,8 +23,7 @@ def compiled(forward: Forward, example: Batch, weights: list[torch.Tensor]) -> t
         fast = torch.compile(on_fields, dynamic=False)
         call(example)[0].backward()  # type: ignore[no-untyped-call]
     except Exception as fault:  # whatever the compiler raises, training goes on without it
-        first_line = (str(fault).strip().splitlines() or [""])[0]
-        return forward, f"compile is left off: torch.compile failed with {type(fault).__name__}: {first_line[:120]}"
+        return forward, f"compile is left off: torch.compile failed with {first_line(fault)}"
     finally:
         for weight in weights:
             weight.grad = None

@@ -41,9 +41,8 @@ def compiled(loss: Loss) -> OutputGradient:
     from fastdqn.learner.fast.loss_kernel import gradient_of  # here, because importing numba takes half a second
 
     huber = {"huber": True, "mse": False}[loss.name]
-    filled: dict[
-        torch.Size, tuple[Tensor, Tensor, np.ndarray, np.ndarray]
-    ] = {}  # overwritten by the next batch of the same size
+    # By shape, overwritten by the next batch of that shape: gradient and error, as tensors and as arrays
+    filled: dict[torch.Size, tuple[Tensor, Tensor, np.ndarray, np.ndarray]] = {}
 
     def output_gradient(passes: Passes, batch: Batch) -> tuple[Tensor, Learned]:
         online = passes.online.float()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fastdqn.learner.backprop import Autograd, Forward, Learned, PassesAndLoss
+from fastdqn.learner.backprop import Autograd, Learned, PassesAndLoss
 from fastdqn.learner.fast.chain import Moves
 from fastdqn.learner.fast.one_pass import OnePass
 from fastdqn.learner.network import QNetwork
@@ -29,7 +29,8 @@ class Shadow:
             raise ValueError("a weight of the network has a hook")
         self.network = copy.deepcopy(network)
         pairs = list(zip(network.parameters(), self.network.parameters(), strict=True))
-        to_cast = _weights_to_cast(self.network, example)
+        with random_states_kept():
+            to_cast = _weights_to_cast(self.network, example)
         for own, weight in pairs:
             weight.data = own.data.to(dtype) if weight in to_cast else own.data
         self.pairs = [(own, weight) for own, weight in pairs if own.requires_grad]
@@ -109,10 +110,8 @@ def _in_float32(layer: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
 class ShadowAutograd(Autograd):
     """Autograd through the copies; their gradients are written where the optimizer reads them."""
 
-    def __init__(
-        self, online: Shadow, target: Shadow, passes: PassesAndLoss, forward: Forward, optimizer: torch.optim.Optimizer
-    ) -> None:
-        super().__init__(passes, forward, clear=lambda: None)
+    def __init__(self, online: Shadow, target: Shadow, passes: PassesAndLoss, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(passes, passes, clear=lambda: None)
         self._online, self._target = online, target
         self._weights = [weight for _, weight in online.pairs]
         self._gradients: list[Tensor] = [torch.zeros_like(weight.data) for weight in self._weights]
